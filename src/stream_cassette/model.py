@@ -1,0 +1,452 @@
+"""Every noun: what goes over the wire, what it says, and what comes of it. Frozen, and no behaviour beyond derived properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal
+
+Headers = tuple[tuple[str, str], ...]
+"""Header fields in wire order, names in lower case."""
+
+
+def _short_repr(value: Any) -> str:
+    """The constructor call without the arguments that have their default: short, and it can be pasted back."""
+    shown = []
+    for each in fields(value):
+        got = getattr(value, each.name)
+        if each.default is MISSING or got != each.default:
+            shown.append(f"{each.name}={got!r}")
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
+# ---------------------------------------------------------------------------------------------------------------- the wire
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An HTTP request. `method` in upper case, `url` absolute, `body` as sent (empty for none)."""
+
+    method: str
+    url: str
+    headers: Headers = ()
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One network read: `data`, never empty, came `at_ms` whole milliseconds after the response headers."""
+
+    at_ms: int
+    data: bytes
+
+
+EndingKind = Literal["complete", "closed", "disconnected", "stalled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a response body ended.
+
+    `complete`: its end was seen. `closed`: the reader left before. `disconnected`: the connection died, `error` being `protocol` (the peer closed
+    or broke the message) or `read` (the socket failed). `stalled`: the client's read timeout struck. `error` is empty for the other kinds.
+    """
+
+    kind: EndingKind
+    error: Literal["", "protocol", "read"] = ""
+
+
+COMPLETE = Ending("complete")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One HTTP request and its response, body read by read."""
+
+    request: Request
+    status: int
+    headers: Headers
+    reads: tuple[Read, ...]
+    ending: Ending = COMPLETE
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(read.data for read in self.reads)
+
+    def header(self, name: str) -> str | None:
+        """The first value of the response header `name` (lower case), or None."""
+        return next((value for key, value in self.headers if key == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One piece of a body as its framing cuts it. Joining `raw` over all frames of a body gives the body back.
+
+    `data` is None where nothing is dispatched: comments, blank lines, blocks without data. `event` and `id` are as the event-stream standard has them
+    (`message` and the last event id by default), `retry` in milliseconds. `problem` says in words why the frame is damaged or unterminated.
+    """
+
+    raw: bytes
+    data: str | None = None
+    event: str = "message"
+    id: str = ""
+    retry: int | None = None
+    problem: str | None = None
+
+
+# ------------------------------------------------------------------------------------------------------- what the wire says
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The wire's own words for where a delta belongs: the choice, the index within it and the id, as far as they were sent."""
+
+    choice: int = 0
+    index: int | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The reply begins."""
+
+    key: Key = Key()
+    role: str | None = None
+    id: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartStart:
+    """A content part opens. `kind` is `text`, `reasoning`, `refusal` or the wire's own type of a part that is carried, not interpreted."""
+
+    key: Key
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    key: Key
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    key: Key
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A piece of the signature of a reasoning part."""
+
+    key: Key
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    key: Key
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStart:
+    """A tool call opens, or says again or further who it is: `name` may be empty, a repeat, or the next piece of a name."""
+
+    key: Key
+    kind: Literal["function", "custom"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The next piece of the argument text of a tool call."""
+
+    key: Key
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A restatement of everything a part said: it replaces what was streamed, and saying it twice changes nothing."""
+
+    key: Key
+    kind: Literal["text", "reasoning", "refusal", "arguments"]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartEnd:
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Content that is carried and not interpreted (server tools, citations, audio): the JSON value as sent."""
+
+    key: Key
+    kind: str
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The provider's word for why the reply ends."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageUpdate:
+    """Token counts so far. `counts` has the names of `Usage`, `raw` is the provider's own object; None says nothing."""
+
+    counts: Mapping[str, int]
+    raw: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamError:
+    """An error inside the stream: the provider's `type` and `message`, or a `type` of ours, `wire:...`, where the bytes are damaged."""
+
+    type: str
+    message: str
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The dialect's end mark (`[DONE]`, `message_stop`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """A frame that only keeps the connection alive (ping, comment, empty data)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An event that the dialect does not know, carried on."""
+
+    event: str
+    payload: Any
+
+
+Delta = (
+    Start
+    | PartStart
+    | Text
+    | Reasoning
+    | Signature
+    | Refusal
+    | ToolCallStart
+    | Arguments
+    | Whole
+    | PartEnd
+    | Opaque
+    | Finish
+    | UsageUpdate
+    | StreamError
+    | End
+    | Keepalive
+    | Unknown
+)
+
+
+# ------------------------------------------------------------------------------------------------------------ what comes of it
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPart:
+    text: str
+    signature: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalPart:
+    text: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OpaquePart:
+    """A part that is carried, not interpreted: every payload as sent, and the text of its argument deltas joined."""
+
+    kind: str
+    payloads: tuple[Any, ...] = ()
+    arguments_text: str = ""
+
+    __repr__ = _short_repr
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCall:
+    """One call that the model asks the client to run.
+
+    `index` counts from 0 in order of first sight. `kind` is `function` or `custom` (free text as arguments). `arguments_text` is what the wire said;
+    `arguments` is the JSON object it parses to (None for a custom call or where there is a problem). `problem` says in words why the call must not
+    be run; it is None exactly for the calls in `Reply.tool_calls`.
+    """
+
+    index: int = field(compare=False)
+    kind: Literal["function", "custom"] = "function"
+    id: str | None = None
+    name: str = ""
+    arguments_text: str = ""
+    arguments: dict[str, Any] | None = field(default=None, compare=False)
+    problem: str | None = None
+
+    __repr__ = _short_repr
+
+
+Part = TextPart | ReasoningPart | RefusalPart | ToolCall | OpaquePart
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Usage:
+    """Token counts in the provider's own sense (OpenAI's `input_tokens` include cached ones, Anthropic's do not); None where it sent none."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
+
+    def __repr__(self) -> str:
+        counts = {name: getattr(self, name) for name in USAGE_COUNTS}
+        return f"Usage({', '.join(f'{name}={count}' for name, count in counts.items() if count is not None)})"
+
+
+USAGE_COUNTS = ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ReplyError:
+    """An error of the reply. Two are equal when their types are: providers reword messages."""
+
+    type: str
+    message: str = field(default="", compare=False)
+    payload: Any = field(default=None, compare=False, hash=False)
+
+    def __repr__(self) -> str:
+        return f"ReplyError({self.type!r}, {self.message!r})"
+
+
+Stop = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "other"]
+
+# The words of each provider's reference for why a reply ended, in our vocabulary.
+_STOPS: Mapping[str, Stop] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "eos": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "tool_use": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+    "error": "error",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Reply:
+    """The assembled reply.
+
+    `parts` keeps content in order of first sight. `finish_reason` is the provider's word, `ended` says that the dialect's end mark came. `choices`
+    holds every choice, lowest index first, where there are several; the reply itself then shows the first. Everything else derives from these.
+
+    Two replies are equal when parts, finish_reason, usage counts (None is not 0), complete and the error types are.
+    """
+
+    parts: tuple[Part, ...] = ()
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    errors: tuple[ReplyError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ended: bool = False
+    role: str | None = None
+    model: str | None = None
+    id: str | None = None
+    choices: tuple[Reply, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
+
+    @property
+    def refusal(self) -> str | None:
+        """The refusal text, or None where the model did not refuse in words."""
+        pieces = [part.text for part in self.parts if isinstance(part, RefusalPart)]
+        return "".join(pieces) if pieces else None
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that may be run: closed, and their arguments a JSON object on the wire."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall) and part.problem is None)
+
+    @property
+    def incomplete_tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that must not be run; each `problem` says why."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall) and part.problem is not None)
+
+    @property
+    def stop(self) -> Stop | None:
+        """`finish_reason` in one vocabulary for all providers; None while there is none."""
+        return None if self.finish_reason is None else _STOPS.get(self.finish_reason, "other")
+
+    @property
+    def complete(self) -> bool:
+        """A finish reason or the end mark came, and no error. A reply cut by the length limit is complete, a stream that merely stops is not."""
+        return (self.finish_reason is not None or self.ended) and not self.errors
+
+    def _compared(self) -> tuple[object, ...]:
+        return (self.parts, self.finish_reason, self.usage, self.complete, self.errors, self.choices)
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared() == other._compared() if isinstance(other, Reply) else NotImplemented
+
+    # Parts carry JSON values, so a reply cannot be a key.
+    __hash__ = None  # type: ignore[assignment]
+
+    __repr__ = _short_repr
+
+
+# ------------------------------------------------------------------------------------------------------------------ on file
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """One exchange in a cassette.
+
+    `test` is the pytest node id of the test that made it (None: any test may play it), `dialect` the wire dialect's name where it is a known stream,
+    `assembled` what the assembler made of it when it was recorded, as plain values.
+    """
+
+    exchange: Exchange
+    test: str | None = None
+    dialect: str | None = None
+    assembled: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cassette:
+    """The interactions of one file, in recorded order. `at` is an ISO 8601 UTC time, `by` the program that recorded it."""
+
+    interactions: tuple[Interaction, ...] = ()
+    at: str = ""
+    by: str = ""

@@ -1,0 +1,2 @@
+from .assembler import Assembler, aassemble, assemble
+from .stream import Stream, synthesize

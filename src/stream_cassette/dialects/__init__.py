@@ -1,0 +1,24 @@
+"""The table of wire dialects, and which of them a payload speaks."""
+
+from __future__ import annotations
+
+from ..errors import UnknownDialect
+from .anthropic import Anthropic
+from .base import Dialect, Hint
+from .openai_chat import OpenAIChat
+
+DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), Anthropic())
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect called `name`. `UnknownDialect` lists the known names."""
+    for each in DIALECTS:
+        if each.name == name:
+            return each
+    raise UnknownDialect(f"there is no dialect {name!r}", mend=f"one of {', '.join(each.name for each in DIALECTS)}")
+
+
+def detect(hint: Hint) -> Dialect | None:
+    """The dialect that is surest of the payload, or None where none knows it."""
+    best = max(DIALECTS, key=lambda each: each.recognise(hint))
+    return best if best.recognise(hint) > 0 else None

@@ -1,0 +1,147 @@
+"""The event-stream framing (https://html.spec.whatwg.org/multipage/server-sent-events.html), sans-IO: bytes to frames and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..errors import CannotSay
+from ..model import Frame
+
+_BOM = b"\xef\xbb\xbf"
+_LF = 10
+_COLON = 58
+
+# A CR LF pair is one line end, never two: the groups are atomic, so that it is not torn apart to find a blank line.
+_LINE_END = re.compile(rb"(?>\r\n|\r|\n)")
+_BLOCK_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+_RETRY_DIGITS = 640  # as many as int() takes under any sys.set_int_max_str_digits()
+_LINES = re.compile("\r\n|\r|\n")
+
+
+class Decoder:
+    """Frames of an event stream, each out as early as the standard allows, whatever pieces the bytes come in.
+
+    A frame is a block with the blank line that ends it, or, between blocks, one comment or one blank line. Every byte stands in the `raw` of
+    exactly one frame. Where a read ends between the CR and the LF of a blank line, the event is out at once and the LF opens the next frame's
+    `raw`. Time is linear in the bytes fed, memory in the longest block.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._scanned = 0  # no block ends before this place
+        self._only_lf = True  # no CR seen yet: the fast search will do
+        self._at_start = True  # the byte order mark may still come
+        self._after_cr = False  # an LF that comes now belongs to a line end already counted
+        self._last_id = ""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that end within `data`."""
+        self._buffer += data
+        if self._only_lf and b"\r" in data:
+            self._only_lf = False
+        return list(self._frames())
+
+    def close(self) -> list[Frame]:
+        """What is left when the body ends: nothing, or one frame. A block without its blank line has a `problem`; the standard drops it."""
+        raw = bytes(self._buffer)
+        lead = self._lead(raw, at_end=True)
+        self._buffer.clear()
+        if not raw:
+            return []
+        if lead == len(raw):
+            return [Frame(raw, id=self._last_id)]
+        before = self._last_id
+        frame = self._read(raw, lead, problem="the body ends inside this event")
+        self._last_id = before
+        return [Frame(raw, frame.data, frame.event, before, frame.retry, frame.problem)]
+
+    def _frames(self) -> Iterator[Frame]:
+        buffer, start = self._buffer, 0
+        while start < len(buffer):
+            lead = self._lead(buffer, start)
+            first = start + lead
+            if lead < 0 or first >= len(buffer):
+                break
+            end = self._end(first)
+            if end < 0:
+                break
+            raw = bytes(buffer[start:end])
+            yield self._read(raw, lead)
+            self._at_start, self._after_cr = False, raw[-1] != _LF
+            self._scanned = start = end
+        if start:
+            del buffer[:start]
+            self._scanned = max(self._scanned - start, 0)
+
+    def _lead(self, buffer: bytes | bytearray, start: int = 0, *, at_end: bool = False) -> int:
+        """How many bytes before the first line say nothing: a byte order mark, the LF of a CR LF already read. -1: more bytes will tell."""
+        if self._at_start:
+            if buffer.startswith(_BOM, start):
+                return 3
+            if not at_end and len(buffer) - start < 3 and _BOM.startswith(bytes(buffer[start:])):
+                return -1
+        return 1 if self._after_cr and buffer[start : start + 1] == b"\n" else 0
+
+    def _end(self, first: int) -> int:
+        """Where the frame whose first line starts at `first` ends, or -1 if that is not known yet."""
+        buffer = self._buffer
+        alone = buffer[first] in b":\r\n"  # a comment or a blank line between blocks
+        scan = max(first, self._scanned)
+        if self._only_lf:
+            mark = b"\n" if alone else b"\n\n"
+            found = buffer.find(mark, scan)
+            end = found + len(mark) if found >= 0 else -1
+        else:
+            match = (_LINE_END if alone else _BLOCK_END).search(buffer, scan)
+            end = match.end() if match else -1
+        if end < 0:
+            # A line end at the very end of the buffer may be the first half of what is sought (up to three of CR LF CR LF).
+            self._scanned = max(first, len(buffer) - 3)
+        return end
+
+    def _read(self, raw: bytes, lead: int, problem: str | None = None) -> Frame:
+        """The fields of one frame, after the standard's "processing model"."""
+        if (
+            raw.startswith(b"data: ", lead) and raw.find(b"\n") == len(raw) - 2 and self._only_lf
+        ):  # nearly all events are like this
+            return Frame(raw, raw[lead + 6 : -2].decode("utf-8", "replace"), id=self._last_id, problem=problem)
+        if raw[lead] == _COLON:
+            return Frame(raw, id=self._last_id)
+        text = raw[lead:].decode("utf-8", "replace")
+        data: list[str] = []
+        event, retry = "", None
+        for line in _LINES.split(text):
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            match name:
+                case "data":
+                    data.append(value)
+                case "event":
+                    event = value
+                case "id" if "\0" not in value:
+                    self._last_id = value
+                case "retry" if value.isascii() and value.isdigit() and len(value) <= _RETRY_DIGITS:
+                    retry = int(value)
+                case _:
+                    pass  # the standard ignores unknown fields, and a comment is the field without a name
+        return Frame(raw, "\n".join(data) if data else None, event or "message", self._last_id, retry, problem)
+
+
+def encode(data: str, event: str = "message", like: Frame | None = None) -> Frame:
+    """The frame that says `event` and `data`, with the line ends of `like`. `CannotSay` if a value has a line end that the framing would lose."""
+    if "\r" in data or "\r" in event or "\n" in event:
+        raise CannotSay(
+            f"an event stream cannot carry a CR in data or a line end in an event name: {event!r} {data[:60]!r}",
+            mend="JSON escapes line ends; write the payload with json.dumps",
+        )
+    end = _line_end(like)
+    lines = [f"event: {event}"] if event != "message" else []
+    lines += [f"data: {line}" for line in data.split("\n")]
+    raw = (end.join(lines) + end + end).encode("utf-8", "replace")
+    return Frame(raw, data, event, like.id if like else "")
+
+
+def _line_end(like: Frame | None) -> str:
+    match = _LINE_END.search(like.raw) if like else None
+    return match.group().decode() if match else "\n"

@@ -1,0 +1,115 @@
+"""A recorded stream and everything that derives from it; and the stream that says a given reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .assembler import Assembler, unfold
+from .dialects import dialect as named
+from .errors import CannotSay
+from .framing import frames
+from .model import USAGE_COUNTS, Delta, Exchange, Frame, Read, Reply, Request, ToolCall
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An exchange whose body is a streamed reply. `dialect` is a name of the table, or None to recognise it.
+
+    Everything else derives from the exchange, once: `body` (bytes), `frames`, `payloads` (the JSON values an SDK user would see), `deltas` and
+    `reply`. The last three raise `UnknownDialect` where the body is no stream that is known.
+    """
+
+    exchange: Exchange
+    dialect: str | None = None
+
+    @cached_property
+    def body(self) -> bytes:
+        return self.exchange.body
+
+    @cached_property
+    def frames(self) -> tuple[Frame, ...]:
+        return tuple(frames(self.body))
+
+    @cached_property
+    def payloads(self) -> tuple[Any, ...]:
+        found = (named(self.spoken).payload(frame) for frame in self.frames)
+        return tuple(payload for payload in found if payload is not None)
+
+    @cached_property
+    def deltas(self) -> tuple[Delta, ...]:
+        dialect = named(self.spoken)
+        return tuple(delta for frame in self.frames for delta in dialect.read(frame))
+
+    @property
+    def reply(self) -> Reply:
+        return self._assembled[1]
+
+    @property
+    def spoken(self) -> str:
+        """The name of the dialect: the one given, else the one recognised."""
+        if self._assembled[0] is None:
+            return named("openai-chat").name
+        return self._assembled[0]
+
+    @cached_property
+    def _assembled(self) -> tuple[str | None, Reply]:
+        assembler = Assembler(
+            self.dialect, content_type=self.exchange.header("content-type"), url=self.exchange.request.url
+        )
+        for frame in self.frames:
+            assembler.feed(frame)
+        assembler.close()
+        return assembler.dialect, assembler.result()
+
+
+_NOWHERE = Request("POST", "https://synthesized.invalid/")
+
+
+def synthesize(reply: Reply, dialect: str, *, request: Request = _NOWHERE, lossy: bool = False) -> Stream:
+    """A valid stream in `dialect` that assembles to `reply`, one frame a read, all at 0 ms, as the answer to `request`.
+
+    `CannotSay` lists what the dialect has no words for, unless `lossy` leaves it out.
+    """
+    speaker = named(dialect)
+    if (losses := speaker.losses(reply)) and not lossy:
+        raise CannotSay(
+            f"{dialect} cannot say {', '.join(losses)}",
+            mend="synthesize(..., lossy=True) leaves them out, or choose another dialect",
+        )
+    written = speaker.finish(speaker.write(unfold(reply, speaker.numbers)))
+    reads = tuple(Read(0, frame.raw) for frame in written)
+    return Stream(Exchange(request, 200, (("content-type", "text/event-stream"),), reads), dialect)
+
+
+def assembled(reply: Reply) -> dict[str, Any]:
+    """What a cassette keeps of a reply, as plain values: only what was said."""
+    said: Mapping[str, Any] = {
+        "text": reply.text,
+        "reasoning": reply.reasoning,
+        "refusal": reply.refusal,
+        "tool_calls": [_call(call) for call in reply.tool_calls],
+        "incomplete_tool_calls": [_call(call) for call in reply.incomplete_tool_calls],
+        "finish_reason": reply.finish_reason,
+        "usage": {
+            name: getattr(reply.usage, name) for name in USAGE_COUNTS if getattr(reply.usage, name, None) is not None
+        },
+        "errors": [{"type": error.type, "message": error.message} for error in reply.errors],
+        "complete": None if reply.complete else False,
+    }
+    return {name: value for name, value in said.items() if value not in (None, "", [], {})}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    said = {
+        "id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "arguments_text": call.arguments_text,
+        "problem": call.problem,
+    }
+    if call.arguments is not None:
+        del said["arguments_text"]
+    return {name: value for name, value in said.items() if value is not None}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from .arguments import parse_arguments
 from .dialects import DIALECTS, detect
 from .dialects import dialect as named
-from .dialects.base import NO_FINISH, STREAM_BROKE, Dialect, Hint, is_open
+from .dialects.base import NO_FINISH, STREAM_BROKE, Dialect, Hint, is_open, payload_of, read_frame
 from .errors import UnknownDialect
 from .framing import Sniffer
 from .lanes import Lane, Lanes, join_name
@@ -99,7 +99,7 @@ class Assembler:
         return self._fold.reply()
 
     def _recognise(self, event: Any) -> None:
-        payload = _any_dialect.payload(event) if isinstance(event, Frame) else _plain(event)
+        payload = payload_of(event) if isinstance(event, Frame) else _plain(event)
         if payload is None:
             return
         self._dialect = detect(Hint(payload, self._url, self._content_type))
@@ -128,11 +128,8 @@ class Assembler:
         )
 
 
-_any_dialect = DIALECTS[0]  # JSON payloads stand in frames alike in all of them
-
-
 def _says_something(event: Any) -> bool:
-    return not isinstance(event, Frame) or any(not isinstance(delta, Keepalive) for delta in _any_dialect.read(event))
+    return not isinstance(event, Frame) or read_frame(event, lambda payload, event: []) != [Keepalive()]
 
 
 def _plain(event: Any) -> Any:

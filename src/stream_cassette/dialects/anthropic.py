@@ -93,7 +93,8 @@ class Anthropic:
         if not isinstance(payload, dict):
             return [Unknown(event, payload)]
         key = Key(index=as_int(payload.get("index")))
-        match payload.get("type", event):
+        # Gateways drop the type from the payload now and then; an event line without a name is called "message" by the framing.
+        match payload.get("type", event.removeprefix("message") and event):
             case "content_block_delta":
                 return _read_block_delta(as_dict(payload.get("delta")), key)
             case "content_block_start":

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ..errors import CannotSay
+from ..jsontext import is_unicode
 from ..model import Frame
 
 _BOM = b"\xef\xbb\xbf"
@@ -130,15 +131,15 @@ class Decoder:
 
 def encode(data: str, event: str = "message", like: Frame | None = None) -> Frame:
     """The frame that says `event` and `data`, with the line ends of `like`. `CannotSay` if a value has a line end that the framing would lose."""
-    if "\r" in data or "\r" in event or "\n" in event:
+    if "\r" in data or "\r" in event or "\n" in event or not is_unicode(data + event):
         raise CannotSay(
-            f"an event stream cannot carry a CR in data or a line end in an event name: {event!r} {data[:60]!r}",
+            f"an event stream cannot carry a CR, a line end in an event name, or a lone surrogate: {event!r} {data[:60]!r}",
             mend="JSON escapes line ends; write the payload with json.dumps",
         )
     end = _line_end(like)
     lines = [f"event: {event}"] if event != "message" else []
     lines += [f"data: {line}" for line in data.split("\n")]
-    raw = (end.join(lines) + end + end).encode("utf-8", "replace")
+    raw = (end.join(lines) + end + end).encode()
     return Frame(raw, data, event, like.id if like else "")
 
 

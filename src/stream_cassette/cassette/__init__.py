@@ -1,0 +1,139 @@
+"""Cassette format 1: YAML text ⇄ `Cassette`; loading, and a save that is locked, merging, verified and atomic."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path, PureWindowsPath
+
+from ..errors import CassetteError, CassetteMissing
+from ..model import Cassette
+from .reading import LARGEST, CassetteWarning, loads
+from .writing import FORMAT, dumps
+
+__all__ = ["FORMAT", "CassetteWarning", "dumps", "load", "loads", "locate", "update"]
+
+_PATIENCE = 60.0  # seconds to wait for the lock; whoever holds it is only writing one file
+
+
+def locate(directory: Path, name: str) -> Path:
+    """The file of the cassette `name` (`openai/parallel_tools`, with or without `.yaml`) inside `directory`; it need not exist.
+
+    Raises `CassetteError` for a name that is empty, absolute, climbs with `..`, or leaves `directory` over a symbolic link.
+    """
+    parts = PureWindowsPath(name)  # knows both kinds of separators and drives: a name must mean the same everywhere
+    bad = not parts.name or parts.anchor or ".." in parts.parts or name[-1] in "/\\" or "\0" in name
+    path = directory / (name if name.endswith(".yaml") else f"{name}.yaml")
+    if bad or not path.resolve().is_relative_to(directory.resolve()):
+        raise CassetteError(
+            f"{name!r} is no cassette inside the cassette directory",
+            where=str(directory),
+            mend="name it relative to that directory, such as 'openai/parallel_tools', or change stream_cassette_dir",
+        )
+    return path
+
+
+def load(path: Path) -> Cassette:
+    """The cassette in the file `path`.
+
+    Raises `CassetteMissing` where there is no file and `CassetteError`, with file and line, for anything that is not a sound cassette. Warns with
+    `CassetteWarning` where a body was edited by hand and `reads` no longer fits it: that response then has one read per event, all at 0 ms.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise CassetteMissing(
+            "there is no such cassette", where=str(path), mend="record it: pytest --stream-record=once"
+        ) from None
+    except OSError as error:
+        raise CassetteError(f"cannot read the cassette: {error.strerror}", where=str(path)) from error
+    return loads(data, name=str(path))
+
+
+def update(path: Path, change: Callable[[Cassette], Cassette]) -> Cassette:
+    """Replaces the cassette in the file `path` by `change` of what the file holds now (an empty `Cassette` if there is none), and returns it.
+
+    One process at a time does this for one file, so `change` sees what others wrote meanwhile: merge with it. What is about to be written is
+    read back and compared first, and the file is replaced in one step: after any failure (`CassetteError`, or what `change` raises) the old
+    file is intact.
+    """
+    target = path.resolve()  # a symbolic link stays one
+    with _locked(target, path):
+        try:
+            old = load(path)
+        except CassetteMissing:
+            old = Cassette()
+        new = change(old)
+        data = _verified(new, path)
+        try:
+            _replace_file(target, data)
+        except OSError as error:
+            raise CassetteError(
+                f"cannot write the cassette: {error.strerror}", where=str(path), mend="nothing was changed; try again"
+            ) from error
+    return new
+
+
+@contextlib.contextmanager
+def _locked(target: Path, path: Path) -> Iterator[None]:
+    import filelock  # brings asyncio along, and a mere replay needs neither
+
+    # Not beside the cassette, where a lock file would end up in version control.
+    user = getattr(os, "getuid", getpass.getuser)()  # in a container a user may have no name
+    folder = Path(tempfile.gettempdir()) / f"stream-cassette-{user}"
+    name = hashlib.sha256(os.path.normcase(target).encode(errors="surrogatepass")).hexdigest()[:32]
+    lock = filelock.FileLock(folder / f"{name}.lock", timeout=_PATIENCE)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock.acquire()
+    except OSError as error:  # filelock's timeout is one
+        raise CassetteError(
+            f"cannot lock the cassette: {error}", where=str(path), mend=f"see who else writes it, and {folder}"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _verified(cassette: Cassette, path: Path) -> bytes:
+    """The bytes of the file, known to say the same as `cassette`."""
+    what = "the cassette would not read back as it was recorded, so it was not written"
+    mend = "please report this as a bug"
+    data = dumps(cassette).encode()
+    try:
+        again = loads(data, name="what was to be written")
+    except CassetteError as error:
+        raise CassetteError(what, where=str(path), mend=mend) from error
+    if again != cassette:
+        raise CassetteError(what, where=str(path), mend=mend)
+    return data
+
+
+def _replace_file(target: Path, data: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, beside)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+    # The file is safe by now; that its new name is on disk too is more than some platforms offer.
+    with contextlib.suppress(OSError):
+        handle = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -23,7 +23,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import stream_cassette
 from stream_cassette import cassette as module
+from stream_cassette import files, yamltext
 from stream_cassette.cassette import CassetteWarning, dumps, load, loads, locate, reading, update, writing
 from stream_cassette.errors import CassetteError, CassetteMissing
 from stream_cassette.model import Cassette, Ending, Exchange, Interaction, Read, Request
@@ -92,7 +94,9 @@ bodies = st.one_of(
 def json_values(strings: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
     numbers = st.integers() | st.floats(allow_nan=False) | st.sampled_from([1e22, 1e-7, -0.0, 10**400])
     scalars = st.none() | st.booleans() | numbers | strings
-    return st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strings, inner, max_size=3), max_leaves=8)
+    return st.recursive(
+        scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strings, inner, max_size=3), max_leaves=8
+    )
 
 
 json_bodies = st.one_of(
@@ -121,7 +125,11 @@ headers = st.lists(
     max_size=5,
 ).map(tuple)
 endings = st.sampled_from(
-    [*map(Ending, ("complete", "closed", "stalled")), Ending("disconnected", "read"), Ending("disconnected", "protocol")]
+    [
+        *map(Ending, ("complete", "closed", "stalled")),
+        Ending("disconnected", "read"),
+        Ending("disconnected", "protocol"),
+    ]
 )
 requests = st.builds(Request, texts, texts, headers, bodies | json_bodies)
 exchanges = st.builds(Exchange, requests, st.integers(100, 999), headers, reads(), endings)
@@ -162,7 +170,9 @@ def test_any_cassette_comes_back_from_a_file(tmp_path_factory, cassette):
 def test_a_hostile_text_comes_back_wherever_it_stands(text):
     request = Request(text, text, ((text, text), ("a", "1"), (text, text)), text.encode())
     assembled = {text: text, "list": [text, [text], {text: text}], "deep": {"a": {text: [text, text]}}}
-    once = Interaction(exchange(text.encode(), request=request, headers=((text, text), (text, text))), text, text, assembled)
+    once = Interaction(
+        exchange(text.encode(), request=request, headers=((text, text), (text, text))), text, text, assembled
+    )
     round_trip(Cassette((once, once), at=text, by=text))
 
 
@@ -176,12 +186,20 @@ def test_a_read_only_mapping_can_be_assembled():
 
 
 def test_a_string_of_another_class_comes_back_equal():
-    assert "json_text: '{\"finish_reason\": \"stop\"}'" in dumps(Cassette((Interaction(exchange(), assembled={"finish_reason": Word("stop")}),)))
+    assert 'json_text: \'{"finish_reason": "stop"}\'' in dumps(
+        Cassette((Interaction(exchange(), assembled={"finish_reason": Word("stop")}),))
+    )
     round_trip(Cassette((Interaction(exchange(), assembled={"finish_reason": Word("stop")}),)))
 
 
 def test_an_assembled_value_that_looks_like_our_own_escape_comes_back():
-    for value in ({"json_text": "{}"}, {"json_text": "no JSON"}, {"json_text": 1}, {"base64": "e30="}, {"base64": None}):
+    for value in (
+        {"json_text": "{}"},
+        {"json_text": "no JSON"},
+        {"json_text": 1},
+        {"base64": "e30="},
+        {"base64": None},
+    ):
         round_trip(Cassette((Interaction(exchange(), assembled=value),)))
 
 
@@ -221,7 +239,9 @@ def test_a_usual_recording_reads_as_it_should():
         (("content-type", "application/json"),),
         b'{"model":"gpt-5-mini","stream":true,"messages":[{"role":"user","content":"Weather in Pune?"}]}',
     )
-    response = Exchange(request, 200, (("content-type", "text/event-stream"),), (Read(0, body[:60]), Read(41, body[60:])))
+    response = Exchange(
+        request, 200, (("content-type", "text/event-stream"),), (Read(0, body[:60]), Read(41, body[60:]))
+    )
     assembled = {"text": "Sunny 🌞", "finish_reason": None, "usage": {"input_tokens": 12, "output_tokens": 3}}
     one = Interaction(response, "tests/test_agent.py::test_weather", "openai-chat", assembled)
     cassette = Cassette((one,), "2026-11-30T14:05:11Z", "stream-cassette 0.1.0")
@@ -283,8 +303,14 @@ def test_an_empty_cassette():
         (b"\n\n", "body: |2+\n\n\n"),
         (b"  a\n\n b ", "body: |2-\n    a\n\n   b \n"),
         (b"a\r\n\r\nb\r\n", "newline: crlf\nbody: |2+\n  a\n\n  b\n"),
-        (b"data: a\n\ndata: b\x00\n\ndata: c\n\n", 'body:\n- text: |2+\n    data: a\n\n- text: "data: b\\0\\n\\n"\n- text: |2+\n    data: c\n\n'),
-        (b"data: a\n\ndata: b\n\ndata: \xff\n\n", "body:\n- text: |2+\n    data: a\n\n    data: b\n\n- base64: 'ZGF0YTog/woK'\n"),
+        (
+            b"data: a\n\ndata: b\x00\n\ndata: c\n\n",
+            'body:\n- text: |2+\n    data: a\n\n- text: "data: b\\0\\n\\n"\n- text: |2+\n    data: c\n\n',
+        ),
+        (
+            b"data: a\n\ndata: b\n\ndata: \xff\n\n",
+            "body:\n- text: |2+\n    data: a\n\n    data: b\n\n- base64: 'ZGF0YTog/woK'\n",
+        ),
         (
             "data: a\r\n\r\ndata: \u2028\r\n\r\ndata: c\r\n\r\n".encode(),
             'newline: crlf\nbody:\n- text: |2+\n    data: a\n\n- text: "data: \\L\\n\\n"\n- text: |2+\n    data: c\n\n',
@@ -306,7 +332,7 @@ def test_how_a_response_body_is_written(body, written):
         (b"12", "text: |2-\n  12\n"),
         (b'{"a":NaN}', 'text: |2-\n  {"a":NaN}\n'),
         (b'{"a":"\\ud83d"}', 'text: |2-\n  {"a":"\\ud83d"}\n'),
-        (b'{"a":"\xed\xa0\xbd"}', "json_text: '{\"a\": \"\\ud83d\"}'\n"),
+        (b'{"a":"\xed\xa0\xbd"}', 'json_text: \'{"a": "\\ud83d"}\'\n'),
         (b"a\r\nb", 'text: "a\\r\\nb"\n'),
         (b"\xff\xfe", "base64: '//4='\n"),
     ],
@@ -346,12 +372,23 @@ _CRLF = b'data: {"a":1}\r\n\r\ndata: {"b":"\xe2\x80\xa8"}\r\n\r\ndata: {"c":3}\r
 
 
 def golden() -> Cassette:
-    post = Request("POST", "https://api.example.org/v1/chat?key=REDACTED&beta=true", (("content-type", "application/json"), ("accept", "*/*")))
+    post = Request(
+        "POST",
+        "https://api.example.org/v1/chat?key=REDACTED&beta=true",
+        (("content-type", "application/json"), ("accept", "*/*")),
+    )
     first = Exchange(
-        replace(post, body='{"model":"m","note":"a\\nb\\n","stop":null,"n":1.5,"messages":[{"role":"user","content":"Wie geht\'s? 🙂"}]}'.encode()),
+        replace(
+            post,
+            body='{"model":"m","note":"a\\nb\\n","stop":null,"n":1.5,"messages":[{"role":"user","content":"Wie geht\'s? 🙂"}]}'.encode(),
+        ),
         200,
         _SSE,
-        (Read(0, _HI[:5]), *(Read(30 + at, _HI[5 + at : 6 + at]) for at in range(12)), Read(88, _HI[17:] + b"data: [DONE]\n\n")),
+        (
+            Read(0, _HI[:5]),
+            *(Read(30 + at, _HI[5 + at : 6 + at]) for at in range(12)),
+            Read(88, _HI[17:] + b"data: [DONE]\n\n"),
+        ),
     )
     gone = Exchange(
         replace(post, body=b'{"a":"\xed\xa0\xbd"}'),
@@ -370,7 +407,12 @@ def golden() -> Cassette:
     )
     return Cassette(
         (
-            Interaction(first, "tests/test_chat.py::test_hi[a-1]", "openai-chat", {"text": "hi", "usage": {"input_tokens": 2, "raw": [1, None]}}),
+            Interaction(
+                first,
+                "tests/test_chat.py::test_hi[a-1]",
+                "openai-chat",
+                {"text": "hi", "usage": {"input_tokens": 2, "raw": [1, None]}},
+            ),
             Interaction(gone, assembled={"text": "\ud83d"}),
             Interaction(crlf, dialect="gemini", assembled={"text": "\ud83d\ude00 in halves"}),
             Interaction(plain, test="2026-11-30"),
@@ -457,7 +499,12 @@ BROKEN = [  # what to replace in SOUND, by what, words of the error, its line
     ("json: {a: 1}", "base64: 'é'", "not base64", 9),
     ("json: {a: 1}", "base64: 1234", "base64 must be a string", 9),
     ("json: {a: 1}", "text: 1", "text must be a string", 9),
-    ("json: {a: 1}", "json: !!python/object:os.system {a: 1}", "tag:yaml.org,2002:python/object:os.system is not allowed", 9),
+    (
+        "json: {a: 1}",
+        "json: !!python/object:os.system {a: 1}",
+        "tag:yaml.org,2002:python/object:os.system is not allowed",
+        9,
+    ),
     ("json: {a: 1}", "json: !!str 1", "tag:yaml.org,2002:str is not allowed", 9),
     ("json: {a: 1}", "json: !mine [1]", "the tag !mine is not allowed", 9),
     ("json: {a: 1}", "json: {a: &x [1], b: *x}", "an alias (*)", 9),
@@ -476,7 +523,12 @@ BROKEN = [  # what to replace in SOUND, by what, words of the error, its line
     ("status: 200", "status: 1000", "from 100 to 999, not 1000", 11),
     ("status: 200", "status: 2_00", "from 100 to 999, not '2_00'", 11),
     ("dialect: openai-chat", "dialect: {a: b}", "dialect must be a string, not a mapping", 13),
-    ("ending: complete", "ending: gone", "ending must be complete or closed or disconnected or stalled, not 'gone'", 14),
+    (
+        "ending: complete",
+        "ending: gone",
+        "ending must be complete or closed or disconnected or stalled, not 'gone'",
+        14,
+    ),
     ("ending: complete", "ending: [gone]", "not a list", 14),
     ("ending: complete", "ending: disconnected", "write `error: protocol` or `error: read`", 14),
     ("ending: complete", "ending: complete\n    error: read", "`error` stands beside", 14),
@@ -526,7 +578,7 @@ def test_a_file_that_is_not_utf8_is_named_with_its_line():
 
 
 def test_a_file_beyond_the_bound_is_refused(monkeypatch):
-    monkeypatch.setattr(reading, "LARGEST", len(SOUND) - 1)
+    monkeypatch.setattr(yamltext, "LARGEST", len(SOUND) - 1)
     with pytest.raises(CassetteError, match="at most"):
         loads(SOUND, name="x")
 
@@ -545,7 +597,9 @@ def test_a_damaged_file_loads_or_is_a_cassette_error(data):
 
 def test_a_hand_written_file_may_say_it_in_its_own_way():
     text = SOUND.replace("    headers: {accept: '*/*'}\n", "    # by hand\n    headers: [[accept, '*/*']]\n")
-    text = text.replace("json: {a: 1}", "json: {a: 1.5e3, b: -.inf, c: yes, d: 1:30, e: 0o7, f: ~, g: =, h: 2026-11-30, i: }")
+    text = text.replace(
+        "json: {a: 1}", "json: {a: 1.5e3, b: -.inf, c: yes, d: 1:30, e: 0o7, f: ~, g: =, h: 2026-11-30, i: }"
+    )
     request = loads(text, name="x").interactions[0].exchange.request
     assert json.loads(request.body) == {
         "a": 1500.0, "b": float("-inf"), "c": "yes", "d": "1:30", "e": "0o7", "f": None, "g": "=", "h": "2026-11-30", "i": None
@@ -655,7 +709,11 @@ def test_a_save_that_fails_leaves_everything_as_it_was(tmp_path, monkeypatch, wh
         if where == "open":
             patch.setattr(Path, "open", lambda self, mode: full() if mode == "xb" else real_open(self, mode))
         elif where == "write":
-            patch.setattr(Path, "open", lambda self, mode: FullFile(real_open(self, mode)) if mode == "xb" else real_open(self, mode))
+            patch.setattr(
+                Path,
+                "open",
+                lambda self, mode: FullFile(real_open(self, mode)) if mode == "xb" else real_open(self, mode),
+            )
         else:
             patch.setattr(os, where, full)
         with pytest.raises(CassetteError, match="No space left") as caught:
@@ -727,7 +785,7 @@ def test_the_lock_is_waited_for_and_then_given_up(tmp_path, monkeypatch):
     thread = threading.Thread(target=update, args=(path, slow))
     thread.start()
     assert inside.wait(20)
-    monkeypatch.setattr(module, "_PATIENCE", 0.1)
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
     try:
         with pytest.raises(CassetteError, match="cannot lock") as caught:
             update(path, lambda old: taped(b"fast"))
@@ -767,7 +825,26 @@ def test_locate_finds_names_inside(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/..", "../a", "a/../b", "a\\..\\b", "/a", "\\a", "C:\\a", "C:a", "//host/share/a", "a/", "a\\", "a\0b", "out/a", "out.yaml"]
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "a/..",
+        "../a",
+        "a/../b",
+        "a\\..\\b",
+        "/a",
+        "\\a",
+        "C:\\a",
+        "C:a",
+        "//host/share/a",
+        "a/",
+        "a\\",
+        "a\0b",
+        "out/a",
+        "out.yaml",
+    ],
 )
 def test_locate_refuses_names_that_escape(tmp_path, name):
     inside = tmp_path / "cassettes"
@@ -787,25 +864,28 @@ def pure(monkeypatch):
     """The modules as they are where PyYAML was built without libyaml."""
     for name in ("CSafeLoader", "CSafeDumper"):
         monkeypatch.delattr(yaml, name)
-    kept = {each.__name__: sys.modules[each.__name__] for each in (writing, reading)}
+    kept = {each.__name__: sys.modules[each.__name__] for each in (yamltext, writing, reading)}
     try:
         for each in kept:
             del sys.modules[each]
         yield importlib.import_module(writing.__name__), importlib.import_module(reading.__name__)
     finally:
         sys.modules.update(kept)
-        module.writing, module.reading = writing, reading  # the import system set them on the package
+        # The import system set them on their packages.
+        module.writing, module.reading, stream_cassette.yamltext = writing, reading, yamltext
 
 
 def test_without_libyaml_files_are_the_same(pure):
     slow_writing, slow_reading = pure
-    assert slow_writing._YamlDumper is yaml.SafeDumper
-    assert slow_reading._YamlLoader is yaml.SafeLoader
+    assert sys.modules[yamltext.__name__]._YamlDumper is yaml.SafeDumper
+    assert sys.modules[yamltext.__name__]._YamlLoader is yaml.SafeLoader
     text = GOLDEN.read_text(encoding="utf-8")
     assert slow_writing.dumps(golden()) == text
     assert slow_reading.loads(text, name="x") == golden()
     for hostile in HOSTILE:
-        cassette = Cassette((Interaction(exchange(hostile.encode()), hostile, assembled={hostile: [hostile]}),), hostile)
+        cassette = Cassette(
+            (Interaction(exchange(hostile.encode()), hostile, assembled={hostile: [hostile]}),), hostile
+        )
         assert slow_reading.loads(slow_writing.dumps(cassette), name="x") == cassette
         assert loads(slow_writing.dumps(cassette), name="x") == cassette
         assert slow_reading.loads(dumps(cassette), name="x") == cassette

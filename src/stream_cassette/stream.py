@@ -9,6 +9,7 @@ from typing import Any
 
 from .assembler import Assembler, unfold
 from .dialects import dialect as named
+from .dialects.base import Dialect
 from .errors import CannotSay
 from .framing import frames
 from .model import USAGE_COUNTS, Delta, Exchange, Frame, Read, Reply, Request, ToolCall
@@ -35,24 +36,27 @@ class Stream:
 
     @cached_property
     def payloads(self) -> tuple[Any, ...]:
-        found = (named(self.spoken).payload(frame) for frame in self.frames)
+        dialect = self._dialect
+        found = [dialect.payload(frame) for frame in self.frames] if dialect else []
         return tuple(payload for payload in found if payload is not None)
 
     @cached_property
     def deltas(self) -> tuple[Delta, ...]:
-        dialect = named(self.spoken)
-        return tuple(delta for frame in self.frames for delta in dialect.read(frame))
+        dialect = self._dialect
+        return tuple(delta for frame in self.frames for delta in dialect.read(frame)) if dialect else ()
 
     @property
     def reply(self) -> Reply:
         return self._assembled[1]
 
     @property
-    def spoken(self) -> str:
-        """The name of the dialect: the one given, else the one recognised."""
-        if self._assembled[0] is None:
-            return named("openai-chat").name
+    def spoken(self) -> str | None:
+        """The name of the dialect: the one given, else the one recognised; None for a body that says nothing."""
         return self._assembled[0]
+
+    @property
+    def _dialect(self) -> Dialect | None:
+        return named(self.spoken) if self.spoken else None
 
     @cached_property
     def _assembled(self) -> tuple[str | None, Reply]:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
-import hashlib
-import os
-import secrets
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
 
 from ..errors import CassetteError, CassetteMissing
+from ..files import locked, replace_file
 from ..model import Cassette
-from .reading import LARGEST, CassetteWarning, loads
+from ..yamltext import LARGEST
+from .reading import CassetteWarning, loads
 from .writing import FORMAT, dumps
 
 __all__ = ["FORMAT", "CassetteWarning", "dumps", "load", "loads", "locate", "update"]
-
-_PATIENCE = 60.0  # seconds to wait for the lock; whoever holds it is only writing one file
 
 
 def locate(directory: Path, name: str) -> Path:
@@ -65,7 +58,7 @@ def update(path: Path, change: Callable[[Cassette], Cassette]) -> Cassette:
     file is intact.
     """
     target = path.resolve()  # a symbolic link stays one
-    with _locked(target, path):
+    with locked(target, path):
         try:
             old = load(path)
         except CassetteMissing:
@@ -73,34 +66,12 @@ def update(path: Path, change: Callable[[Cassette], Cassette]) -> Cassette:
         new = change(old)
         data = _verified(new, path)
         try:
-            _replace_file(target, data)
+            replace_file(target, data)
         except OSError as error:
             raise CassetteError(
                 f"cannot write the cassette: {error.strerror}", where=str(path), mend="nothing was changed; try again"
             ) from error
     return new
-
-
-@contextlib.contextmanager
-def _locked(target: Path, path: Path) -> Iterator[None]:
-    import filelock  # brings asyncio along, and a mere replay needs neither
-
-    # Not beside the cassette, where a lock file would end up in version control.
-    user = getattr(os, "getuid", getpass.getuser)()  # in a container a user may have no name
-    folder = Path(tempfile.gettempdir()) / f"stream-cassette-{user}"
-    name = hashlib.sha256(os.path.normcase(target).encode(errors="surrogatepass")).hexdigest()[:32]
-    lock = filelock.FileLock(folder / f"{name}.lock", timeout=_PATIENCE)
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        lock.acquire()
-    except OSError as error:  # filelock's timeout is one
-        raise CassetteError(
-            f"cannot lock the cassette: {error}", where=str(path), mend=f"see who else writes it, and {folder}"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _verified(cassette: Cassette, path: Path) -> bytes:
@@ -115,25 +86,3 @@ def _verified(cassette: Cassette, path: Path) -> bytes:
     if again != cassette:
         raise CassetteError(what, where=str(path), mend=mend)
     return data
-
-
-def _replace_file(target: Path, data: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, beside)
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
-    # The file is safe by now; that its new name is on disk too is more than some platforms offer.
-    with contextlib.suppress(OSError):
-        handle = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -1,0 +1,63 @@
+"""Files that several processes write: one at a time, in one step, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from .errors import CassetteError
+
+PATIENCE = 60.0  # seconds to wait for the lock; whoever holds it is only writing one file
+
+
+@contextlib.contextmanager
+def locked(target: Path, path: Path) -> Iterator[None]:
+    """Holds the one lock for the file `target` (resolved) over all processes of this user; an error names it as `path`."""
+    import filelock  # brings asyncio along, and a mere replay needs neither
+
+    # Not beside the cassette, where a lock file would end up in version control.
+    user = getattr(os, "getuid", getpass.getuser)()  # in a container a user may have no name
+    folder = Path(tempfile.gettempdir()) / f"stream-cassette-{user}"
+    name = hashlib.sha256(os.path.normcase(target).encode(errors="surrogatepass")).hexdigest()[:32]
+    lock = filelock.FileLock(folder / f"{name}.lock", timeout=PATIENCE)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        lock.acquire()
+    except OSError as error:  # filelock's timeout is one
+        raise CassetteError(
+            f"cannot lock the cassette: {error}", where=str(path), mend=f"see who else writes it, and {folder}"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def replace_file(target: Path, data: bytes) -> None:
+    """Puts `data` in the place of `target` in one step: after any failure the old file is intact and nothing lies beside it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, beside)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+    # The file is safe by now; that its new name is on disk too is more than some platforms offer.
+    with contextlib.suppress(OSError):
+        handle = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,81 @@
+"""Where a test's files lie and what mode it runs in: the one function that resolves option, marker, fixture and ini."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from .cassette import locate
+from .errors import TapeError
+from .tape import Mode
+
+_LONGEST_NAME = 100  # of a file, before its ending; common file systems take 255 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`path` of the cassette, `snapshots` beside it, the `mode`, and the commands that record them, for errors to name."""
+
+    path: Path
+    snapshots: Path
+    mode: Mode
+    record_command: str
+    snapshot_command: str
+
+
+def resolve(
+    *,
+    nodeid: str,
+    rootdir: Path,
+    testpaths: Sequence[Path],
+    module: Path,
+    option: Mapping[str, Any],
+    marker: tuple[Sequence[Any], Mapping[str, Any]],
+    fixture: Mapping[str, Any],
+    ini: Mapping[str, Any],
+) -> Settings:
+    """The settings of one test: an option wins over the marker, that over the fixture `stream_cassette_config`, that over ini.
+
+    Raises `TapeError` for a mode or setting that does not exist, `CassetteError` for a name that leaves the cassette folder.
+    """
+    args, kwargs = marker
+    _known("the marker stream_cassette", nodeid, kwargs, ("name", "mode"))
+    _known("the fixture stream_cassette_config", nodeid, fixture, ("dir", "mode"))
+    if len(args) > 1:
+        raise TapeError(f"the marker stream_cassette takes one name, not {len(args)}", where=nodeid, mend="mode is a keyword: mode='once'")
+    layers = (option, kwargs, fixture, ini)
+    mode = next((layer["mode"] for layer in layers if layer.get("mode") is not None), "none")
+    if mode not in get_args(Mode):
+        raise TapeError(f"there is no mode {mode!r}", where=nodeid, mend=f"one of {', '.join(get_args(Mode))}")
+    folder = rootdir / str(fixture.get("dir") or ini["dir"])
+    own = _own_name(nodeid, rootdir, testpaths, module)
+    name = args[0] if args else kwargs.get("name")
+    path = locate(folder, str(name or own))
+    run = f"pytest {shlex.quote(nodeid)}"
+    record = f"{run} --stream-record=all   (=new keeps what is recorded and adds what is missing)" if path.exists() else f"{run} --stream-record=once"
+    return Settings(path, locate(folder, f"{own}.snap"), cast(Mode, mode), record, f"{run} --stream-snapshot-update")
+
+
+def _known(what: str, nodeid: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
+    if strange := sorted(set(given) - set(names)):
+        raise TapeError(f"{what} has no setting {', '.join(strange)}", where=nodeid, mend=f"it takes {', '.join(names)}")
+
+
+def _own_name(nodeid: str, rootdir: Path, testpaths: Sequence[Path], module: Path) -> str:
+    """`<module under its test folder>/<test>`: two modules of one name in two folders do not meet."""
+    base = next((path for path in sorted(testpaths, key=lambda path: -len(path.parts)) if module.is_relative_to(path)), rootdir)
+    folder = (module.relative_to(base) if module.is_relative_to(base) else Path(module.name)).with_suffix("")
+    return f"{folder.as_posix()}/{_file_name('.'.join(nodeid.split('::')[1:]))}"
+
+
+def _file_name(test: str) -> str:
+    """A name for the test that every file system takes; a digest keeps apart what would otherwise become the same."""
+    safe = re.sub(r"[^\w.\-\[\]=,+ ]", "-", test).strip(". ")
+    if safe == test and len(safe.encode()) <= _LONGEST_NAME:
+        return safe
+    return f"{safe.encode()[: _LONGEST_NAME - 9].decode(errors='ignore')}-{hashlib.sha256(test.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"

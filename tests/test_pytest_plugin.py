@@ -1,0 +1,322 @@
+"""The plugin as its user meets it: pytest runs a project of its own, against a live provider on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_cassette import Reply, serve, synthesize
+from stream_cassette.cassette import load, update
+from stream_cassette.model import Cassette, Exchange, Request, TextPart, ToolCall, Usage
+from stream_cassette.server import Server
+
+REPLY = Reply(
+    (TextPart("Sunny."), ToolCall(0, id="a", name="get_weather", arguments_text='{"city":"Pune"}', arguments={"city": "Pune"})),
+    "tool_calls",
+    Usage(12, 3, 15),
+    ended=True,
+)
+
+AGENT = """
+import os
+import httpx2
+
+def ask(question="Weather in Pune?"):
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": question}]}
+    headers = {"authorization": "Bearer sk-very-secret"}
+    with httpx2.stream("POST", os.environ["PROVIDER"] + "/v1/chat/completions", json=body, headers=headers) as response:
+        return list(response.iter_raw())
+"""
+
+TEST = """
+import pytest
+from agent import ask
+
+@pytest.mark.stream_cassette
+def test_weather(stream_cassette):
+    reads = ask()
+    assert stream_cassette.reply.tool_calls[0].arguments == {"city": "Pune"}
+    assert stream_cassette.reads == tuple(reads)
+"""
+
+
+def answer(request: Request) -> Exchange:
+    return synthesize(REPLY, "openai-chat", request=request).exchange
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    pytester.makepyfile(agent=AGENT)
+    pytester.makeini("[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers -p no:cacheprovider -p no:xdist\n")
+    (pytester.path / "tests").mkdir()
+    monkeypatch.setenv("PROVIDER", "http://127.0.0.1:9")
+    return pytester
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with serve(answer, paced=False) as server:
+        monkeypatch.setenv("PROVIDER", server.url)
+        yield server
+
+
+def write(project: pytest.Pytester, text: str, name: str = "tests/test_agent.py") -> Path:
+    path = project.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def run(project: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return project.runpytest_inprocess(*arguments)
+
+
+def test_record_once_replay_ever_after(project: pytest.Pytester, provider: Server) -> None:
+    write(project, TEST)
+    run(project, "--stream-record=once").assert_outcomes(passed=1)
+    path = project.path / "cassettes" / "test_agent" / "test_weather.yaml"
+    (interaction,) = load(path).interactions
+    assert interaction.test == "tests/test_agent.py::test_weather"
+    assert "sk-very-secret" not in path.read_text()
+    assert len(provider.requests) == 1
+    run(project).assert_outcomes(passed=1)
+    run(project, "--stream-record=once").assert_outcomes(passed=1)
+    assert len(provider.requests) == 1
+    run(project, "--stream-record=all").assert_outcomes(passed=1)
+    assert len(provider.requests) == 2
+
+
+def test_without_a_cassette_the_error_is_the_command_that_records_it(project: pytest.Pytester) -> None:
+    write(project, TEST)
+    result = run(project)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*CassetteMiss*", "*mend:*pytest tests/test_agent.py::test_weather --stream-record=once"])
+
+
+def test_a_changed_prompt_is_a_miss_that_shows_the_difference(project: pytest.Pytester, provider: Server) -> None:
+    path = write(project, TEST)
+    run(project, "--stream-record=once").assert_outcomes(passed=1)
+    path.write_text(TEST.replace("ask()", "ask('Weather in Delhi?')"))
+    result = run(project)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*messages[[]0[]].content*Pune*Delhi*", "*--stream-record=all*"])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "try:\n        ask()\n    except BaseException:\n        pass",
+        "import threading\n    t = threading.Thread(target=quiet)\n    t.start()\n    t.join()",
+        "import asyncio\n    asyncio.run(hidden())",
+        "ask()\n    assert False, 'another failure'",
+        "try:\n        ask()\n    except BaseException:\n        raise ValueError('wrapped')",
+    ],
+)
+def test_a_miss_fails_the_test_whatever_the_code_does_with_it(project: pytest.Pytester, ask: str) -> None:
+    write(
+        project,
+        f"""
+import pytest
+from agent import ask
+
+def quiet():
+    try:
+        ask()
+    except BaseException:
+        pass
+
+async def hidden():
+    import asyncio
+    await asyncio.gather(asyncio.to_thread(quiet))
+
+@pytest.mark.stream_cassette
+def test_weather():
+    {ask}
+""",
+    )
+    result = run(project)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*CassetteMiss*No recorded interaction answers POST*"])
+
+
+def test_a_miss_after_the_test_has_ended_fails_its_teardown(project: pytest.Pytester) -> None:
+    write(
+        project,
+        """
+import pytest
+from agent import ask
+
+@pytest.fixture
+def late(stream_cassette):
+    yield
+    try:
+        ask()
+    except BaseException:
+        pass
+
+def test_weather(late, stream_cassette):
+    stream_cassette.used = True
+""",
+    )
+    result = run(project)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*CassetteMiss*"])
+
+
+def test_a_marked_test_that_intercepts_nothing_fails(project: pytest.Pytester) -> None:
+    write(project, "import pytest\n\n@pytest.mark.stream_cassette\ndef test_nothing():\n    pass\n")
+    result = run(project)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*NothingIntercepted*made no request*", "*where: tests/test_agent.py::test_nothing"])
+
+
+def test_exit_and_skip_are_left_alone(project: pytest.Pytester) -> None:
+    write(project, "import pytest\n\n@pytest.mark.stream_cassette\ndef test_skipped():\n    pytest.skip('not today')\n")
+    run(project).assert_outcomes(skipped=1)
+    write(project, "import pytest\n\n@pytest.mark.stream_cassette\ndef test_exit():\n    pytest.exit('enough')\n")
+    assert run(project).ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_what_the_cassette_says_was_assembled_is_checked(project: pytest.Pytester, provider: Server) -> None:
+    write(project, TEST)
+    run(project, "--stream-record=once").assert_outcomes(passed=1)
+    path = project.path / "cassettes" / "test_agent" / "test_weather.yaml"
+    before, after = path.read_text().split("  assembled:\n")
+    path.write_text(f"{before}  assembled:\n{after.replace('Sunny.', 'Rainy.')}")
+    result = run(project)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*AssembledDiffers*", "*Rainy.*Sunny.*"])
+
+
+def test_a_cassette_made_without_a_provider_is_read_without_a_request(project: pytest.Pytester) -> None:
+    stream = synthesize(REPLY, "anthropic")
+    path = project.path / "cassettes" / "shared" / "weather.yaml"
+    from stream_cassette.model import Interaction
+
+    update(path, lambda _: Cassette((Interaction(stream.exchange),)))
+    write(
+        project,
+        """
+import pytest
+from stream_cassette import assemble
+
+@pytest.mark.stream_cassette("shared/weather")
+def test_by_position(stream_cassette):
+    assert assemble(stream_cassette.reads).text == "Sunny."
+
+@pytest.mark.stream_cassette(name="shared/weather")
+class TestClass:
+    def test_by_name(self, stream_cassette):
+        assert stream_cassette.reply.text == "Sunny."
+""",
+    )
+    run(project).assert_outcomes(passed=2)
+
+
+def test_the_mode_comes_from_option_then_marker_then_fixture_then_ini(project: pytest.Pytester, provider: Server) -> None:
+    text = """
+import pytest
+
+@pytest.fixture
+def stream_cassette_config():
+    return {"dir": "elsewhere", "mode": FIXTURE}
+
+@pytest.mark.stream_cassette(mode=MARKER)
+def test_mode(stream_cassette):
+    stream_cassette.used = True
+    assert stream_cassette.mode == EXPECTED
+    assert "elsewhere" in str(stream_cassette.path)
+"""
+    for fixture, marker, option, expected in [
+        (None, None, None, "none"),
+        ("once", None, None, "once"),
+        ("once", "new", None, "new"),
+        ("once", "new", "all", "all"),
+    ]:
+        write(project, f"FIXTURE, MARKER, EXPECTED = {fixture!r}, {marker!r}, {expected!r}\n{text}")
+        run(project, *([f"--stream-record={option}"] if option else [])).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("marker", "says"),
+    [
+        ("mode='sometimes'", "*there is no mode 'sometimes'*"),
+        ("speed=2", "*has no setting speed*"),
+        ("'a', 'b'", "*takes one name, not 2*"),
+        ("'../../secret'", "*is no cassette inside the cassette directory*"),
+    ],
+)
+def test_a_wrong_marker_says_what_is_wrong(project: pytest.Pytester, marker: str, says: str) -> None:
+    write(project, f"import pytest\n\n@pytest.mark.stream_cassette({marker})\ndef test_it():\n    pass\n")
+    result = run(project)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([says, "*mend:*"])
+
+
+def test_the_mode_in_the_ini_file(project: pytest.Pytester, provider: Server) -> None:
+    write(project, TEST)
+    run(project, "-o", "stream_record=once", "-o", "stream_cassette_dir=tapes").assert_outcomes(passed=1)
+    assert (project.path / "tapes" / "test_agent" / "test_weather.yaml").exists()
+
+
+def test_modules_of_one_name_and_odd_test_names_have_files_of_their_own(project: pytest.Pytester, provider: Server) -> None:
+    text = TEST.replace("@pytest", '@pytest.mark.parametrize("x", ["a/b", "a:b", "ö", "' + "long" * 60 + '"])\n@pytest').replace(
+        "(stream_cassette)", "(stream_cassette, x)"
+    )
+    write(project, text, "tests/one/test_agent.py")
+    write(project, text, "tests/two/test_agent.py")
+    run(project, "--stream-record=once", "--import-mode=importlib").assert_outcomes(passed=8)
+    files = sorted(str(path.relative_to(project.path)) for path in project.path.glob("cassettes/*/test_agent/*.yaml"))
+    assert len(files) == 8
+    assert max(len(Path(name).name) for name in files) < 120
+    run(project, "--import-mode=importlib").assert_outcomes(passed=8)
+
+
+def test_a_module_outside_the_test_folders(project: pytest.Pytester, provider: Server) -> None:
+    write(project, TEST, "checks/test_agent.py")
+    run(project, "--stream-record=once", "checks").assert_outcomes(passed=1)
+    assert (project.path / "cassettes" / "checks" / "test_agent" / "test_weather.yaml").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------------- snapshots
+
+SNAPSHOT_TEST = """
+import pytest
+from stream_cassette import assemble
+from agent import ask
+
+@pytest.mark.stream_cassette
+def test_weather(stream_cassette, stream_snapshot):
+    reply = assemble(ask())
+    assert reply == stream_snapshot
+    assert {"calls": [call.name for call in reply.tool_calls]} == stream_snapshot
+"""
+
+
+def test_snapshots_are_written_only_when_asked(project: pytest.Pytester, provider: Server) -> None:
+    path = write(project, SNAPSHOT_TEST)
+    result = run(project, "--stream-record=once")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no snapshot*", "*--stream-snapshot-update*"])
+    stored = project.path / "cassettes" / "test_agent" / "test_weather.snap.yaml"
+    assert not stored.exists()
+    run(project, "--stream-snapshot-update").assert_outcomes(passed=1)
+    before = stored.read_text()
+    assert "text: Sunny." in before
+    run(project).assert_outcomes(passed=1)
+    path.write_text(SNAPSHOT_TEST.replace("call.name for", "call.id for"))
+    result = run(project)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*get_weather*", "*--stream-snapshot-update*"])
+    assert stored.read_text() == before
+    run(project, "--stream-snapshot-update").assert_outcomes(passed=1)
+    assert stored.read_text() != before
+    run(project).assert_outcomes(passed=1)
+
+
+def test_an_assertion_without_a_snapshot_is_explained_by_pytest(project: pytest.Pytester) -> None:
+    write(project, "def test_it(stream_snapshot):\n    assert 1 == 2\n")
+    result = run(project)
+    result.stdout.fnmatch_lines(["*assert 1 == 2*"])

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import deepdiff  # noqa: F401 - loaded here, so that not every run in this process loads it anew
+import httpx  # noqa: F401
+import httpx2  # noqa: F401
 import pytest
 
+import stream_cassette.clients
+import stream_cassette.settings
+import stream_cassette.snapshot  # noqa: F401
 from stream_cassette import Reply, serve, synthesize
 from stream_cassette.cassette import load, update
-from stream_cassette.model import Cassette, Exchange, Request, TextPart, ToolCall, Usage
+from stream_cassette.model import Cassette, Exchange, Interaction, Request, TextPart, ToolCall, Usage
 from stream_cassette.server import Server
 
 REPLY = Reply(
@@ -49,7 +55,7 @@ def answer(request: Request) -> Exchange:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     pytester.makepyfile(agent=AGENT)
-    pytester.makeini("[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers -p no:cacheprovider -p no:xdist\n")
+    pytester.makeini("[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest\n")
     (pytester.path / "tests").mkdir()
     monkeypatch.setenv("PROVIDER", "http://127.0.0.1:9")
     return pytester
@@ -191,10 +197,8 @@ def test_what_the_cassette_says_was_assembled_is_checked(project: pytest.Pyteste
 
 
 def test_a_cassette_made_without_a_provider_is_read_without_a_request(project: pytest.Pytester) -> None:
-    stream = synthesize(REPLY, "anthropic")
+    stream = synthesize(REPLY, "openai-chat")
     path = project.path / "cassettes" / "shared" / "weather.yaml"
-    from stream_cassette.model import Interaction
-
     update(path, lambda _: Cassette((Interaction(stream.exchange),)))
     write(
         project,

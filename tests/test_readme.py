@@ -6,8 +6,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx  # noqa: F401 - loaded here, so that not every run in this process loads it anew
+import httpx2  # noqa: F401
+import openai  # noqa: F401
 import pytest
 
+import stream_cassette.clients
+import stream_cassette.settings
+import stream_cassette.snapshot  # noqa: F401
 from stream_cassette import Reply, serve, synthesize
 from stream_cassette.model import Exchange, Request, TextPart, ToolCall, Usage
 
@@ -49,7 +55,7 @@ def test_there_are_blocks() -> None:
 
 @pytest.mark.parametrize("block", TESTS, ids=lambda block: block.split("def test_")[1].split("(")[0])
 def test_a_test_of_the_readme(block: str, pytester: pytest.Pytester, provider: None) -> None:
-    pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:xdist\n")
+    pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest\n")
     pytester.makepyfile(test_readme_block=block)
     recorded = pytester.runpytest_inprocess("--stream-record=once", "--stream-snapshot-update")
     count = block.count("def test_")

@@ -78,12 +78,29 @@ class Exchange:
         return next((value for key, value in self.headers if key == name), None)
 
 
+FrameHeaderType = Literal["boolean", "byte", "short", "integer", "long", "byte_array", "string", "timestamp", "uuid"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """One typed header of a binary event-stream frame (https://smithy.io/2.0/aws/amazon-eventstream.html, whose type names these are).
+
+    `value` is a bool for `boolean`, bytes for `byte_array`, text for `string` and `uuid` (in its canonical form), and else an int: of 8, 16, 32 or
+    64 signed bits, a `timestamp` counting milliseconds since 1970 (an int because the wire reaches beyond every calendar).
+    """
+
+    name: str
+    value: bool | int | str | bytes
+    type: FrameHeaderType = "string"
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """One piece of a body as its framing cuts it. Joining `raw` over all frames of a body gives the body back.
 
     `data` is None where nothing is dispatched: comments, blank lines, blocks without data. `event` and `id` are as the event-stream standard has them
     (`message` and the last event id by default), `retry` in milliseconds. `problem` says in words why the frame is damaged or unterminated.
+    `headers` are those of a binary event-stream frame, in wire order; its `event` is the one that names the event, the exception or the error.
     """
 
     raw: bytes
@@ -92,18 +109,36 @@ class Frame:
     id: str = ""
     retry: int | None = None
     problem: str | None = None
+    headers: tuple[FrameHeader, ...] = ()
+
+    def header(self, name: str) -> bool | int | str | bytes | None:
+        """The value of the header `name` (names differ in case), or None."""
+        return next((header.value for header in self.headers if header.name == name), None)
 
 
 # ------------------------------------------------------------------------------------------------------- what the wire says
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Key:
-    """The wire's own words for where a delta belongs: the choice, the index within it and the id, as far as they were sent."""
+    """The wire's own words for where a delta belongs: the choice, the index within it and the id, as far as they were sent.
+
+    `serial`: this wire numbers nothing and sends its parts one after the other; a piece continues the part before it if that is of its kind and
+    still open, else it opens the next one.
+
+    `within` goes on inside the part at `index` (the number of a content part or of a summary; empty for the part itself). Where it is not None the
+    numbers are places: parts are ordered by them, not by first sight. `listed` says that a number is a mere position in a list that restates what
+    was streamed, maybe under other numbers: the content of one item, or (`output`) the items too.
+    """
 
     choice: int = 0
     index: int | None = None
     id: str | None = None
+    serial: bool = False
+    within: tuple[int, ...] | None = None
+    listed: Literal["", "content", "output"] = ""
+
+    __repr__ = _short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +187,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStart:
-    """A tool call opens, or says again or further who it is: `name` may be empty, a repeat, or the next piece of a name."""
+    """A tool call opens, or says again or further who it is: `name` may be empty, a repeat, or the next piece of a name.
+
+    `own_end`: on this wire every call has an end event of its own, and without it not even the end of the reply closes the call.
+    """
 
     key: Key
     kind: Literal["function", "custom"]
     name: str
+    own_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,34 +207,55 @@ class Arguments:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A restatement of everything a part said: it replaces what was streamed, and saying it twice changes nothing."""
+class ArgumentsAt:
+    """A value, or with `more` the next piece of a string, within the arguments of a tool call.
+
+    `path` is a JSON path of names and numbers as `$.a.b[0]` (RFC 9535). `more`: further pieces of the string at this path follow.
+    """
 
     key: Key
-    kind: Literal["text", "reasoning", "refusal", "arguments"]
+    path: str
+    value: Any
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A restatement of everything a part said: it replaces what was streamed, and saying it twice changes nothing. An empty one wipes nothing."""
+
+    key: Key
+    kind: Literal["text", "reasoning", "refusal", "arguments", "signature"]
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartEnd:
+    """A part is whole. Without an index it is the last one that the choice opened."""
+
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Content that is carried and not interpreted (server tools, citations, audio): the JSON value as sent."""
+    """Content that is carried and not interpreted (server tools, citations, audio): the JSON value as sent; `whole` replaces what came before it."""
 
     key: Key
     kind: str
     payload: Any
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The provider's word for why the reply ends."""
+    """The provider's word for why the reply ends. The first one counts, unless one `revises` it: some say `STOP` on every chunk and the reason last.
+
+    `detail` is a second word that says it closer (Responses: status `incomplete`, because of `max_output_tokens`).
+    """
 
     key: Key
     reason: str
+    revises: bool = False
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +302,7 @@ Delta = (
     | Refusal
     | ToolCallStart
     | Arguments
+    | ArgumentsAt
     | Whole
     | PartEnd
     | Opaque
@@ -356,6 +417,10 @@ _STOPS: Mapping[str, Stop] = {
     "refusal": "refusal",
     "pause_turn": "pause",
     "error": "error",
+    "completed": "stop",
+    "incomplete": "length",
+    "max_output_tokens": "length",
+    "failed": "error",
 }
 
 
@@ -363,10 +428,11 @@ _STOPS: Mapping[str, Stop] = {
 class Reply:
     """The assembled reply.
 
-    `parts` keeps content in order of first sight. `finish_reason` is the provider's word, `ended` says that the dialect's end mark came. `choices`
-    holds every choice, lowest index first, where there are several; the reply itself then shows the first. Everything else derives from these.
+    `parts` keeps content in order of first sight, or of its places where the wire numbers those. `finish_reason` is the provider's word,
+    `finish_detail` a second one where the first is vague, `ended` says that the dialect's end mark came. `choices` holds every choice, lowest index
+    first, where there are several; the reply itself then shows the first. Everything else derives from these.
 
-    Two replies are equal when parts, finish_reason, usage counts (None is not 0), complete and the error types are.
+    Two replies are equal when parts, finish_reason and its detail, usage counts (None is not 0), complete and the error types are.
     """
 
     parts: tuple[Part, ...] = ()
@@ -379,6 +445,7 @@ class Reply:
     model: str | None = None
     id: str | None = None
     choices: tuple[Reply, ...] = ()
+    finish_detail: str | None = None
 
     @property
     def text(self) -> str:
@@ -407,7 +474,11 @@ class Reply:
     @property
     def stop(self) -> Stop | None:
         """`finish_reason` in one vocabulary for all providers; None while there is none."""
-        return None if self.finish_reason is None else _STOPS.get(self.finish_reason, "other")
+        if self.finish_reason is None:
+            return None
+        if self.finish_reason == "completed" and self.tool_calls:
+            return "tool_calls"  # the word of a wire that makes no difference there
+        return _STOPS.get(self.finish_detail or "") or _STOPS.get(self.finish_reason, "other")
 
     @property
     def complete(self) -> bool:
@@ -415,7 +486,7 @@ class Reply:
         return (self.finish_reason is not None or self.ended) and not self.errors
 
     def _compared(self) -> tuple[object, ...]:
-        return (self.parts, self.finish_reason, self.usage, self.complete, self.errors, self.choices)
+        return (self.parts, self.finish_reason, self.finish_detail, self.usage, self.complete, self.errors, self.choices)
 
     def __eq__(self, other: object) -> bool:
         return self._compared() == other._compared() if isinstance(other, Reply) else NotImplemented

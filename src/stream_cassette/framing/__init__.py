@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from ..model import Frame
-from . import jsonbody, sse
+from . import eventstream, jsonlines, sse
 
 
 class Decoder(Protocol):
@@ -17,31 +17,55 @@ class Decoder(Protocol):
     def close(self) -> list[Frame]: ...
 
 
+DECODERS: Mapping[str, Callable[[], Decoder]] = {
+    "sse": sse.Decoder,
+    "eventstream": eventstream.Decoder,
+    "jsonlines": jsonlines.Decoder,
+}
+"""The framings by name."""
+
+_SAYS_NOTHING = b" \t\r\n\xef\xbb\xbf"
+
+
 class Sniffer:
     """A decoder that waits for the first byte that tells, then hands on to the decoder of that framing.
 
-    No line of an event stream that says anything begins with a brace or bracket; a body that does is JSON, whatever the content type says.
+    A binary frame begins with its length in four bytes, which is at most 24 MiB and its headers. No line of a text event stream that says
+    anything begins with a brace or bracket; a body that does is JSON, whatever the content type says.
     """
 
     def __init__(self) -> None:
+        self.framing: str | None = None
+        """The name of the framing in `DECODERS`, once it is known."""
         self._decoder: Decoder | None = None
         self._held: list[bytes] = []
 
     def feed(self, data: bytes) -> list[Frame]:
         if self._decoder is None:
+            framing = self._choose(data)
             self._held.append(data)
-            first = data.lstrip(b" \t\r\n\xef\xbb\xbf")[:1]
-            if not first:
-                return []
-            self._decoder = jsonbody.Decoder() if first in b"{[" else sse.Decoder()
-            data = b"".join(self._held)
+            return self._begin(framing) if framing else []
         return self._decoder.feed(data)
 
     def close(self) -> list[Frame]:
         if self._decoder is None:
-            self._decoder = sse.Decoder()
-            return self._decoder.feed(b"".join(self._held)) + self._decoder.close()
+            return self._begin("sse") + self.close()
         return self._decoder.close()
+
+    def _choose(self, data: bytes) -> str | None:
+        if data[:1] in (b"\x00", b"\x01") and not any(self._held):
+            return "eventstream"
+        first = data.lstrip(_SAYS_NOTHING)[:1]
+        if not first:
+            return None
+        return "jsonlines" if first in b"{[" else "sse"
+
+    def _begin(self, framing: str) -> list[Frame]:
+        self.framing = framing
+        self._decoder = DECODERS[framing]()
+        held = b"".join(self._held)
+        self._held.clear()
+        return self._decoder.feed(held)
 
 
 def frames(body: bytes | Iterable[bytes]) -> list[Frame]:

@@ -1,13 +1,24 @@
-"""Test support that every test may use: the data folder, and the corpus of captured streams where there is one."""
+"""Test support that every test may use: the corpus of captured streams where there is one, and how Hypothesis runs here."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["pytester"]
+
+# Machines that run tests are busy and noisy: no example fails for being slow. CI draws the same examples every time.
+hypothesis.settings.register_profile(
+    "project",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+    print_blob=True,
+)
+hypothesis.settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,309 @@
+"""Fuzzing an assembler: mutations drawn by Hypothesis, the law checked, a failure shrunk and told so that it can be pasted back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from hypothesis import assume, given, note, reject
+from hypothesis import strategies as st
+
+from .cassette import load, locate, update
+from .dialects import dialect as named
+from .errors import LawBroken, NotApplicable, TapeError
+from .model import Cassette, End, Interaction, StreamError
+from .mutate import MUTATORS, Mutator, instances, law_of, mutate
+from .mutate.laws import Law, Outcome, View, broken, comparable
+from .strategies import chunkings, replies, streams
+from .stream import Stream, assembled, synthesize
+
+Feed = Literal["bytes", "frames", "payloads"]
+Assembler = Callable[[Any], Any]
+
+_MOST_SHOWN = 1500  # characters of the mutated stream in a failure
+
+
+# ----------------------------------------------------------------------------------------------------------------- the check
+
+
+def check(
+    assembler: Assembler,
+    source: Stream | str | Path,
+    mutators: Sequence[Mutator] | None = None,
+    *,
+    levels: Sequence[str] = (),
+    feed: Feed = "bytes",
+    view: View | None = None,
+) -> None:
+    """Holds `assembler` against the laws of mutated streams; no expected value is needed. Raises `LawBroken` with everything to reproduce it.
+
+    `source`: a `Stream`, or the cassette (path, or name in `cassettes/`) whose last stream is meant. `mutators`: what to apply, one
+    after the other; without it every mutator of `levels` (by default of all) is tried as it stands and then as Hypothesis draws them (with its current
+    profile), and what is found is shrunk.
+    `feed`: what the assembler takes: `bytes` (an iterable of reads), `frames`, or `payloads` (the JSON value of each event). `view` makes of
+    its result something with (some of) the fields of a `Reply`; without it they are looked for in the result itself, a mapping or an object.
+    Where everything must stay the same, any type of result will do.
+
+    Raises `NotApplicable` where the mutators have nothing to act on, or act below what is fed.
+    """
+    stream = stream_of(source)
+    before = _outcome(assembler, fed(stream, feed))
+    if before.error is not None:
+        raise LawBroken(f"the assembler fails on the stream as it was recorded: {before}") from before.error
+    if mutators is not None:
+        _hold(assembler, stream, before, mutators, feed, view)
+    else:
+        _search(assembler, stream, before, levels, feed, view)
+
+
+def _search(
+    assembler: Assembler, stream: Stream, before: Outcome, levels: Sequence[str], feed: Feed, view: View | None
+) -> None:
+    """First each mutator's own instances, which no luck can miss; then what Hypothesis draws. Either way the failure told is a shrunk one."""
+
+    def draw(kinds: Sequence[type[Mutator]]) -> None:
+        @given(drawn=mutations(stream, levels=levels, feed=feed, kinds=kinds))
+        def holds(drawn: tuple[Mutator, ...]) -> None:
+            try:
+                _hold(assembler, stream, before, drawn, feed, view)
+            except NotApplicable:
+                reject()
+
+        holds()
+
+    for each in instances(stream, *levels):
+        if _visible(stream, each, feed):
+            try:
+                _hold(assembler, stream, before, [each], feed, view)
+            except LawBroken:
+                draw([type(each)])
+                raise
+    draw(MUTATORS)
+
+
+def _hold(
+    assembler: Assembler, stream: Stream, before: Outcome, mutators: Sequence[Mutator], feed: Feed, view: View | None
+) -> None:
+    mutated = mutate(stream, mutators)
+    given_, original = fed(mutated, feed), fed(stream, feed)
+    if _shown(given_) == _shown(original):
+        raise NotApplicable(f"{list(mutators)!r} changes nothing that is fed as {feed}: a test with it could not fail")
+    after = _outcome(assembler, given_)
+    faults = broken(law_of(mutators), before, after, mutated.reply, view)
+    if faults:
+        raise LawBroken(told(stream, mutated, mutators, faults, feed)) from after.error
+
+
+def _outcome(assembler: Assembler, events: Any) -> Outcome:
+    try:
+        return Outcome(assembler(events))
+    except Exception as error:  # noqa: BLE001 - whatever the code under test raises is its outcome
+        return Outcome(error=error)
+
+
+def fed(stream: Stream, feed: Feed) -> Any:
+    """What an assembler gets of the stream."""
+    match feed:
+        case "bytes":
+            return [read.data for read in stream.exchange.reads]
+        case "frames":
+            return list(stream.frames)
+        case "payloads":
+            return list(_payloads(stream))
+        case _:
+            raise TapeError(f"there is no feed {feed!r}", mend="one of bytes, frames, payloads")
+
+
+def _payloads(stream: Stream) -> Iterator[Any]:
+    """What the user of an SDK sees: nothing after the end mark."""
+    dialect = named(stream.spoken or "openai-chat")
+    for frame, deltas in zip(stream.frames, stream.deltas_by_frame, strict=True):
+        if any(isinstance(delta, StreamError) and delta.type.startswith("wire:") for delta in deltas):
+            raise NotApplicable("damaged bytes give no payload: feed bytes or frames")
+        if (payload := dialect.payload(frame)) is not None:
+            yield payload
+        if End() in deltas:
+            return
+
+
+def _shown(events: Sequence[Any]) -> Any:
+    """What of the events an assembler can see; a frame's bytes are below it."""
+    return [(each.event, each.data, each.id, each.headers) if hasattr(each, "raw") else each for each in events]
+
+
+def _visible(stream: Stream, mutator: Mutator, feed: Feed) -> bool:
+    try:
+        return bool(_shown(fed(mutator.apply(stream), feed)) != _shown(fed(stream, feed)))
+    except NotApplicable:
+        return False
+
+
+def told(stream: Stream, mutated: Stream, mutators: Sequence[Mutator], faults: Sequence[str], feed: Feed) -> str:
+    """A failure as a person needs it: the mutators as code, what broke, the mutated stream, and the lines that repeat and keep it."""
+    resolved = _resolved(stream, mutators)
+    code = f"[{', '.join(map(repr, resolved))}]"
+    reads = mutated.exchange.reads
+    body = mutated.body.decode("utf-8", "backslashreplace")
+    shown = body if len(body) <= _MOST_SHOWN else f"{body[:_MOST_SHOWN]}... ({len(body)} characters)"
+    lines = [
+        f"the law of {' then '.join(map(repr, resolved)) or 'the stream as it was recorded'} is broken",
+        f"  law:     {law_of(mutators)}",
+        *(f"  broken:  {fault}" for fault in faults),
+        f"  fed:     {feed}; {len(mutated.body)} bytes in {len(reads)} reads, {mutated.spoken}",
+        *(f"    | {line}" for line in shown.splitlines()),
+        f"  again:   check(assembler, stream, {code}, feed={feed!r})",
+        f"  keep it: save('cassettes/regressions/name.yaml', stream, {code})",
+    ]
+    return "\n".join(lines)
+
+
+def _resolved(stream: Stream, mutators: Sequence[Mutator]) -> list[Mutator]:
+    out = []
+    for each in mutators:
+        out.append(each.resolve(stream))
+        stream = each.apply(stream)
+    return out
+
+
+def save(path: str | Path, source: Stream | str | Path, mutators: Sequence[Mutator] = ()) -> None:
+    """Writes the mutated stream into the cassette at `path`, ownerless, so that any test replays it from now on."""
+    stream = mutate(stream_of(source), mutators)
+    kept = Interaction(stream.exchange, None, stream.spoken, assembled(stream.reply))
+    update(
+        Path(path),
+        lambda cassette: (
+            replace(cassette, interactions=(*cassette.interactions, kept))
+            if cassette.interactions
+            else Cassette((kept,))
+        ),
+    )
+
+
+def stream_of(source: Stream | str | Path) -> Stream:
+    """The stream that is meant: itself, or the last one of a cassette given by path or by its name below `cassettes/`."""
+    if isinstance(source, Stream):
+        return source
+    path = Path(source) if Path(source).exists() else locate(Path("cassettes"), str(source))
+    streams = [Stream(each.exchange, each.dialect) for each in load(path).interactions if each.dialect is not None]
+    if not streams:
+        raise TapeError("the cassette has no stream", where=str(path), mend="record one, or name another cassette")
+    return streams[-1]
+
+
+# ---------------------------------------------------------------------------------------------------------------- strategies
+
+
+def mutations(
+    source: Stream | str | Path,
+    *,
+    levels: Sequence[str] = (),
+    kinds: Sequence[type[Mutator]] = MUTATORS,
+    feed: Feed = "bytes",
+    most: int = 3,
+) -> st.SearchStrategy[tuple[Mutator, ...]]:
+    """One to `most` mutators of the given levels and classes (by default of all) that act on this stream; shrinks to one with small parameters."""
+
+    def drawn() -> st.SearchStrategy[tuple[Mutator, ...]]:
+        stream = stream_of(source)
+        acting = {type(each) for each in instances(stream, *levels) if _visible(stream, each, feed)}
+        strategies = [kind.strategy(stream) for kind in kinds if kind in acting]
+        if not strategies:
+            raise NotApplicable(f"no mutator changes anything of this stream that is fed as {feed}")
+        return st.lists(st.one_of(strategies), min_size=1, max_size=most).map(tuple)
+
+    return st.deferred(drawn)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recorded stream and what was done to it. Give `reads`, `frames` or `payloads` to the code under test and its result to `check`."""
+
+    original: Stream
+    mutators: tuple[Mutator, ...]
+
+    @cached_property
+    def stream(self) -> Stream:
+        """The mutated stream."""
+        return mutate(self.original, self.mutators)
+
+    @property
+    def reads(self) -> tuple[bytes, ...]:
+        return tuple(read.data for read in self.stream.exchange.reads)
+
+    @property
+    def frames(self) -> tuple[Any, ...]:
+        return self.stream.frames
+
+    @property
+    def payloads(self) -> tuple[Any, ...]:
+        return self.stream.payloads
+
+    @property
+    def law(self) -> Law:
+        return law_of(self.mutators)
+
+    def check(self, result: Any, *, view: View | None = None) -> None:
+        """Raises `LawBroken` where `result` breaks the law against the reference reply of the original, field by field as far as it has them.
+
+        A result without any field of a `Reply` cannot be compared, which is an error too: give a `view`, or use `fuzz.check`.
+        """
+        verdict(self.original, self.stream, self.mutators, result, view)
+
+    def __repr__(self) -> str:
+        return f"<case of {len(self.original.body)} bytes: {list(self.mutators)!r}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How Hypothesis shows a failing case: what was done, not every byte."""
+        printer.text(repr(self))
+
+
+def verdict(
+    original: Stream, mutated: Stream, mutators: Sequence[Mutator], result: Any, view: View | None = None
+) -> None:
+    """`Case.check`, for a stream and a result at hand."""
+    if not comparable(result, view):
+        raise LawBroken(
+            f"{type(result).__name__} has none of the fields of a Reply, so nothing could be checked; give view=, or use fuzz.check"
+        )
+    seen = view(result) if view else result
+    faults = broken(law_of(mutators), Outcome(original.reply), Outcome(seen), mutated.reply, lambda value: value)
+    if faults:
+        raise LawBroken(told(original, mutated, mutators, faults, "bytes"))
+
+
+def mutated(source: Stream | str | Path, *, levels: Sequence[str] = (), most: int = 3) -> st.SearchStrategy[Case]:
+    """Cases of a stream or cassette, which is looked up when the test runs, not when it is imported."""
+
+    drawn = mutations(source, levels=levels, most=most)
+
+    @st.composite
+    def case(draw: st.DrawFn) -> Case:
+        made = Case(stream_of(source), draw(drawn))
+        try:
+            _ = made.stream
+        except NotApplicable:
+            assume(False)
+        note(f"law: {made.law}")
+        return made
+
+    return case()
+
+
+__all__ = [
+    "Case",
+    "LawBroken",
+    "NotApplicable",
+    "check",
+    "chunkings",
+    "mutated",
+    "mutations",
+    "replies",
+    "save",
+    "stream_of",
+    "streams",
+    "synthesize",
+    "verdict",
+]

@@ -1,0 +1,180 @@
+"""Mutators: changes of a recorded stream, each with the law that must hold of the assembled reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from ..errors import NotApplicable
+from ..model import Exchange
+from ..stream import Stream
+from .base import Level, Mutator
+from .deltas import (
+    CumulativeUsage,
+    DropUsage,
+    EmptyDeltas,
+    FinishWithLastContent,
+    InterleaveToolCalls,
+    MergeDeltas,
+    MoveUsage,
+    Ping,
+    Refragment,
+    UnknownEvents,
+)
+from .faults import (
+    CorruptFrame,
+    CutAfterFrame,
+    CutBeforeFinish,
+    CutInsideArguments,
+    CutInsideFrame,
+    Disconnect,
+    DropFragment,
+    DuplicateFragment,
+    ErrorEvent,
+    HttpError,
+    ReverseFragments,
+    Stall,
+    Truncate,
+)
+from .framing import ByteOrderMark, Comments, DropDone, ExtraFields, LineEndings, MultiLineData, NoSpaceAfterColon
+from .laws import Law
+from .quirks import Quirk
+from .wire import CutInsideCharacter, OneByteReads, OneRead, ReadPerFrame, Rechunk
+
+MUTATORS: tuple[type[Mutator], ...] = (
+    Rechunk,
+    OneByteReads,
+    OneRead,
+    ReadPerFrame,
+    CutInsideCharacter,
+    LineEndings,
+    Comments,
+    ByteOrderMark,
+    NoSpaceAfterColon,
+    MultiLineData,
+    ExtraFields,
+    DropDone,
+    Refragment,
+    MergeDeltas,
+    InterleaveToolCalls,
+    MoveUsage,
+    CumulativeUsage,
+    EmptyDeltas,
+    Ping,
+    UnknownEvents,
+    FinishWithLastContent,
+    Quirk,
+    DropUsage,
+    CutBeforeFinish,
+    CutAfterFrame,
+    CutInsideArguments,
+    CutInsideFrame,
+    Truncate,
+    ErrorEvent,
+    Disconnect,
+    Stall,
+    HttpError,
+    CorruptFrame,
+    ReverseFragments,
+    DropFragment,
+    DuplicateFragment,
+)
+"""Every mutator, from the wire up."""
+
+LEVELS: tuple[Level, ...] = ("wire", "framing", "deltas", "quirk", "loss", "cut", "limit", "fault", "damage")
+
+
+def instances(stream: Stream, *levels: str) -> list[Mutator]:
+    """The mutators that stand for the given levels (`"all"`, or none: every level) on this stream, those that act on it alone."""
+    wanted = set(LEVELS if not levels or "all" in levels else levels)
+    found: list[Mutator] = []
+    for kind in MUTATORS:
+        if kind.level in wanted:
+            found += _applicable(kind, stream)
+    return found
+
+
+def _applicable(kind: type[Mutator], stream: Stream) -> list[Mutator]:
+    found = []
+    try:
+        candidates: Sequence[Mutator] = kind.instances(stream)
+    except NotApplicable:
+        return []
+    for each in candidates:
+        try:
+            each.apply(stream)
+        except NotApplicable:
+            continue
+        found.append(each)
+    return found
+
+
+def mutate(stream: Stream, mutators: Iterable[Mutator]) -> Stream:
+    """The stream after all mutators, in order. Raises `NotApplicable` where one has nothing to act on or needs what one before it erased."""
+    erased: set[str] = set()
+    for each in mutators:
+        if lost := each.needs & erased:
+            raise NotApplicable(f"{each!r} needs {', '.join(sorted(lost))}, which a mutator before it erased")
+        stream = each.apply(stream)
+        erased |= each.erases
+    return stream
+
+
+def law_of(mutators: Iterable[Mutator]) -> Law:
+    """What holds after all of them."""
+    return reduce(lambda law, each: law & each.law, mutators, Law())
+
+
+def answers(stream: Stream, mutators: Sequence[Mutator]) -> tuple[Exchange, ...]:
+    """Every exchange that answers the request, one a try: errors first, then the mutated stream."""
+    mutated = mutate(stream, mutators)
+    first = [exchange for each in mutators for exchange in each.before(mutated.exchange)]
+    return (*first, mutated.exchange)
+
+
+__all__ = [
+    "LEVELS",
+    "MUTATORS",
+    "ByteOrderMark",
+    "Comments",
+    "CorruptFrame",
+    "CumulativeUsage",
+    "CutAfterFrame",
+    "CutBeforeFinish",
+    "CutInsideArguments",
+    "CutInsideCharacter",
+    "CutInsideFrame",
+    "Disconnect",
+    "DropDone",
+    "DropFragment",
+    "DropUsage",
+    "DuplicateFragment",
+    "EmptyDeltas",
+    "ErrorEvent",
+    "ExtraFields",
+    "FinishWithLastContent",
+    "HttpError",
+    "InterleaveToolCalls",
+    "Level",
+    "LineEndings",
+    "MergeDeltas",
+    "MoveUsage",
+    "MultiLineData",
+    "Mutator",
+    "NoSpaceAfterColon",
+    "OneByteReads",
+    "OneRead",
+    "Ping",
+    "Quirk",
+    "ReadPerFrame",
+    "Rechunk",
+    "Refragment",
+    "ReverseFragments",
+    "Stall",
+    "Truncate",
+    "UnknownEvents",
+    "answers",
+    "instances",
+    "law_of",
+    "mutate",
+]

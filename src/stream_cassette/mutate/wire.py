@@ -1,0 +1,123 @@
+"""The same bytes in other reads: what a network does to every stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ..errors import NotApplicable
+from ..stream import Stream
+from .base import Mutator, cut_at, with_reads
+from .laws import SAME
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+class _Wire(Mutator):
+    level = "wire"
+    law = SAME
+
+    def ends(self, stream: Stream) -> Sequence[int]:
+        """Where the reads end, in ascending order."""
+        raise AssertionError(type(self))
+
+    def apply(self, stream: Stream) -> Stream:
+        if not stream.body:
+            raise NotApplicable("the body is empty")
+        came = list(
+            zip(accumulate(len(read.data) for read in stream.exchange.reads), stream.exchange.reads, strict=True)
+        )
+        cuts, at = [], 0
+        for end in self.ends(stream):
+            while at < len(came) - 1 and came[at][0] < end:
+                at += 1
+            cuts.append((end, came[at][1].at_ms))  # a byte cannot be read before it came
+        return with_reads(stream, cut_at(stream.body, cuts))
+
+
+@dataclass(frozen=True, slots=True)
+class Rechunk(_Wire):
+    """Reads that end at the byte offsets `cuts`."""
+
+    cuts: tuple[int, ...]
+
+    def ends(self, stream: Stream) -> Sequence[int]:
+        return sorted({cut % len(stream.body) for cut in self.cuts} | {len(stream.body)})
+
+    def resolve(self, stream: Stream) -> Rechunk:
+        return Rechunk(tuple(self.ends(stream)[:-1])) if stream.body else self
+
+    @classmethod
+    def instances(cls, stream: Stream) -> Sequence[Rechunk]:
+        size = len(stream.body)
+        return (cls(tuple(range(64, size, 64))), cls((size // 2,))) if size > 1 else ()
+
+    @classmethod
+    def strategy(cls, stream: Stream) -> SearchStrategy[Rechunk]:
+        from hypothesis import strategies as st
+
+        cuts = st.lists(st.integers(1, max(1, len(stream.body) - 1)), min_size=1, max_size=8, unique=True)
+        return cuts.map(lambda drawn: cls(tuple(sorted(drawn))))
+
+
+@dataclass(frozen=True, slots=True)
+class OneByteReads(_Wire):
+    """Every byte a read of its own."""
+
+    def ends(self, stream: Stream) -> Sequence[int]:
+        return range(1, len(stream.body) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRead(_Wire):
+    """The whole body in one read."""
+
+    def ends(self, stream: Stream) -> Sequence[int]:
+        return (len(stream.body),)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPerFrame(_Wire):
+    """Every frame a read of its own."""
+
+    def ends(self, stream: Stream) -> Sequence[int]:
+        return list(accumulate(len(frame.raw) for frame in stream.frames))
+
+
+@dataclass(frozen=True, slots=True)
+class CutInsideCharacter(_Wire):
+    """A read that ends in the middle of the `nth` character that takes more than one byte."""
+
+    nth: int
+
+    def ends(self, stream: Stream) -> Sequence[int]:
+        places = _inside_characters(stream.body)
+        if not places:
+            raise NotApplicable("every character takes one byte")
+        return (places[self.nth % len(places)], len(stream.body))
+
+    def resolve(self, stream: Stream) -> CutInsideCharacter:
+        places = _inside_characters(stream.body)
+        return CutInsideCharacter(self.nth % len(places)) if places else self
+
+    @classmethod
+    def instances(cls, stream: Stream) -> Sequence[CutInsideCharacter]:
+        return (cls(0),) if _inside_characters(stream.body) else ()
+
+    @classmethod
+    def strategy(cls, stream: Stream) -> SearchStrategy[CutInsideCharacter]:
+        from hypothesis import strategies as st
+
+        return st.builds(cls, st.integers(0, max(0, len(_inside_characters(stream.body)) - 1)))
+
+
+def _inside_characters(body: bytes) -> list[int]:
+    """The place before the last byte of each UTF-8 character of several bytes."""
+    return [
+        at
+        for at in range(1, len(body))
+        if body[at] & 0xC0 == 0x80 and (at + 1 == len(body) or body[at + 1] & 0xC0 != 0x80)
+    ]

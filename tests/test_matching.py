@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from stream_cassette.matching import closest, differences, fingerprint, matches, value_differences
+from stream_cassette.errors import TapeError
+from stream_cassette.matching import differences, fingerprint, ignored, matches, nearest, value_differences
 from stream_cassette.model import Request
 
 URL = "https://api.example.com/v1/chat"
@@ -128,12 +129,77 @@ def test_plain_values() -> None:
     ) == ["assembled.text: recorded 'a', now 'b'"]
 
 
-def test_the_closest() -> None:
+def test_the_nearest() -> None:
     wanted = post({"a": 1, "b": 2})
     elsewhere = post({"a": 1, "b": 2}, "https://other.example/")
     other_method = Request("PUT", URL, (), wanted.body)
     far, near = post({"a": 3, "b": 4}), post({"a": 1, "b": 4})
-    assert closest([], wanted) is None
-    assert closest([elsewhere, other_method, far, near], wanted) == near
-    assert closest([elsewhere, other_method], wanted) == other_method
-    assert closest([elsewhere], wanted) == elsewhere
+    assert nearest([], wanted) == []
+    assert nearest([elsewhere, other_method, far, near], wanted) == [(3, 1), (2, 2), (1, 1), (0, 1)]
+    assert nearest([far, far], wanted) == [(0, 2), (1, 2)]
+    assert nearest([far, near], wanted, ignored(["a", "b"])) == [(0, 0), (1, 0)]
+
+
+AGENT = {
+    "model": "m",
+    "metadata": {"session": "s1", "user": "u"},
+    "messages": [{"id": 1, "content": "hi"}, {"id": 2, "content": "ho"}, "text"],
+    "tools": [{"function": {"name": "f", "description": "old"}}],
+    "odd.key": [1, 2],
+    "body": 1,
+}
+
+
+def changed(**more: object) -> dict[str, object]:
+    return {**AGENT, **more}
+
+
+IGNORED: dict[str, tuple[str, object, object, list[str]]] = {
+    "a key": ("metadata.session", AGENT, changed(metadata={"session": "s2", "user": "u"}), []),
+    "a key that one of them lacks": ("metadata.session", AGENT, changed(metadata={"user": "u"}), []),
+    "a key as a difference shows it": ("body.metadata.session", AGENT, changed(metadata={"user": "u"}), []),
+    "a key from the root": ("$.metadata.session", AGENT, changed(metadata={"user": "u"}), []),
+    "a whole value": ("metadata", AGENT, changed(metadata=5), []),
+    "in every item": (
+        "messages[*].id",
+        AGENT,
+        changed(messages=[{"id": 8, "content": "hi"}, {"id": 9, "content": "ho"}, "text"]),
+        [],
+    ),
+    "in one item": (
+        "messages[0].id",
+        AGENT,
+        changed(messages=[{"id": 8, "content": "hi"}, {"id": 9, "content": "ho"}, "text"]),
+        ["body.messages[1].id: recorded 2, now 9"],
+    ),
+    "deep": ("tools[*].function.description", AGENT, changed(tools=[{"function": {"name": "f"}}]), []),
+    "anywhere": ("**.description", AGENT, changed(tools=[{"function": {"name": "f", "description": "new"}}]), []),
+    "a key with a dot": ("['odd.key']", AGENT, changed(**{"odd.key": None}), []),
+    "the key body": ("body", AGENT, changed(body=2), []),
+    "at the root of a list": ("[0].a", [{"a": 1}], [{"a": 2}], []),
+    "another value": (
+        "metadata.session",
+        AGENT,
+        changed(messages=[{"id": 1, "content": "hey"}]),
+        [
+            "body.messages[0].content: recorded 'hi', now 'hey'",
+            "body.messages[1]: recorded {'id': 2, 'content': 'ho'}, now nothing",
+            "body.messages[2]: recorded 'text', now nothing",
+        ],
+    ),
+    "what is not there": ("messages[9].id", AGENT, AGENT, []),
+    "not JSON": ("a", b"a", b"b", ["body: recorded b'a', now b'b'"]),
+}
+
+
+@pytest.mark.parametrize(("path", "recorded", "wanted", "lines"), IGNORED.values(), ids=IGNORED.keys())
+def test_what_is_ignored(path: str, recorded: object, wanted: object, lines: list[str]) -> None:
+    ignore = ignored([path])
+    assert differences(post(recorded), post(wanted), ignore) == lines
+    assert matches(post(recorded), post(wanted), ignore) is not bool(lines)
+
+
+@pytest.mark.parametrize("path", ["", ".", "a..b", "a[", "a[x]", "[]", "a.[0]x]"])
+def test_what_is_no_path(path: str) -> None:
+    with pytest.raises(TapeError, match="is no path into a JSON body"):
+        ignored([path])

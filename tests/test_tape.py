@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextvars
 import json
 import threading
-import zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stream_cassette.cassette import load, update
+from stream_cassette.clients import use
 from stream_cassette.errors import (
     AssembledDiffers,
     CassetteError,
@@ -22,9 +23,12 @@ from stream_cassette.errors import (
     RecordingTooShort,
     TapeError,
     UnknownDialect,
+    Unplayed,
 )
 from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Headers, Interaction, Read, Request
-from stream_cassette.tape import Player, Recorder, Tape, active_tape
+from stream_cassette.playing import Player
+from stream_cassette.recording import Recorder
+from stream_cassette.tape import Tape, active_tape
 
 CLOSED = Ending("closed")
 SSE: Headers = (("content-type", "text/event-stream"),)
@@ -211,27 +215,6 @@ def test_a_response_that_nobody_closes_ends_with_the_tape(path: Path) -> None:
     assert load(path).interactions[0].exchange.ending == CLOSED
 
 
-def compressed(wbits: int) -> tuple[bytes, ...]:
-    coder = zlib.compressobj(wbits=wbits)
-    return (coder.compress(b"hello ") + coder.flush(zlib.Z_SYNC_FLUSH), coder.compress(b"world"), coder.flush())
-
-
-@pytest.mark.parametrize(("coding", "wbits"), [("gzip", 31), ("x-gzip", 31), ("Deflate", 15)])
-def test_compression_is_taken_off(path: Path, coding: str, wbits: int) -> None:
-    headers = (*SSE, ("content-encoding", coding), ("content-length", "1"))
-    exchange = record(Tape(path, mode="all"), request(), compressed(wbits), COMPLETE, headers=headers).exchange
-    assert [read.data for read in exchange.reads] == [b"hello ", b"world"]
-    assert exchange.headers == SSE
-
-
-@pytest.mark.parametrize(("coding", "wbits"), [("gzip", -15), ("br", 31), ("identity", 31)])
-def test_a_body_that_cannot_be_decoded_stays_as_it_is(path: Path, coding: str, wbits: int) -> None:
-    headers = (*SSE, ("content-encoding", coding))
-    exchange = record(Tape(path, mode="all"), request(), compressed(wbits), COMPLETE, headers=headers).exchange
-    assert exchange.body == b"".join(compressed(wbits))
-    assert exchange.headers == headers
-
-
 # ----------------------------------------------------------------------------------------------------------- modes and owners
 
 
@@ -399,8 +382,9 @@ MISSES: dict[str, tuple[str | None, Request, list[str]]] = {
         "a",
         request("ho"),
         [
-            "closest recorded request: POST https://api.example.com/v1/chat/completions",
+            "closest recorded request: POST https://api.example.com/v1/chat/completions (interaction 1)",
             "  body.word: recorded 'hi', now 'ho'",
+            "next: POST https://api.example.com/v1/chat/completions (interaction 2, differences: 1)",
         ],
     ),
     "another test's": ("c", request("of b alone"), ["an equal request was recorded, but by another test: b"]),
@@ -416,7 +400,7 @@ def test_a_miss_says_what_was_near(recorded: Path, test: str | None, asked: Requ
     with pytest.raises(CassetteMiss) as caught:
         tape.open(asked)
     assert str(caught.value).splitlines() == [
-        "No recorded interaction answers POST https://api.example.com/v1/chat/completions",
+        "no recorded interaction answers POST https://api.example.com/v1/chat/completions",
         *(f"  {line}" for line in lines),
         f"  where: {recorded}, test {test}",
         "  mend:  pytest --stream-record=new",
@@ -520,7 +504,7 @@ def test_a_body_without_a_word_is_no_stream(path: Path) -> None:
     "read", [lambda tape: tape.streams, lambda tape: tape.stream, lambda tape: tape.replies, lambda tape: tape.reads]
 )
 def test_reading_where_there_is_nothing(path: Path, read: Callable[[Tape], Any]) -> None:
-    with pytest.raises(TapeError, match="No stream was exchanged, and none is recorded"):
+    with pytest.raises(TapeError, match="no stream was exchanged, and none is recorded"):
         read(Tape(path, mode="new"))
 
 
@@ -670,3 +654,69 @@ def test_a_closed_tape_takes_no_request(path: Path) -> None:
     tape.close()
     with pytest.raises(TapeError, match="after the tape was closed"):
         tape.open(request())
+
+
+# ---------------------------------------------------------------------------------------- what is ignored, and what is left over
+
+
+def ask(path: Path, words: list[str], **options: Any) -> Tape:
+    tape = Tape(path, test="a", **options)
+    for word in words:
+        play(tape, request(word))
+    return tape
+
+
+def test_what_is_ignored_does_not_count(recorded: Path) -> None:
+    ask(recorded, ["another", "word"], ignore=["word"])
+    with pytest.raises(CassetteMiss):
+        ask(recorded, ["another"])
+    with pytest.raises(TapeError, match="is no path"):
+        Tape(recorded, ignore=[""])
+
+
+def test_a_miss_counts_the_next_ones(path: Path) -> None:
+    tape = Tape(path, mode="all", test="a")
+    for word in ("one", "two", "three", "four"):
+        record(tape, request(word), talk(word))
+    tape.close()
+    with pytest.raises(CassetteMiss) as caught:
+        ask(path, ["five"])
+    place = "POST https://api.example.com/v1/chat/completions"
+    assert caught.value.what.splitlines() == [
+        f"no recorded interaction answers {place}",
+        f"  closest recorded request: {place} (interaction 1)",
+        "    body.word: recorded 'one', now 'five'",
+        f"  next: {place} (interaction 2, differences: 1)",
+        f"  next: {place} (interaction 3, differences: 1)",
+    ]
+
+
+def test_what_use_does_about_what_was_not_played(recorded: Path) -> None:
+    update(
+        recorded, lambda cassette: replace(cassette, interactions=(*cassette.interactions, cassette.interactions[1]))
+    )
+    for unplayed, error in [("ignore", None), ("error", Unplayed), ("warn", TapeError)]:
+        with pytest.raises(error) if error else nullcontext(), use(recorded, unplayed=unplayed) as tape:  # type: ignore[arg-type]
+            play(tape, request())
+
+
+def test_what_was_not_played(recorded: Path) -> None:
+    tape = Tape(recorded, mode="new", test="a")
+    record(tape, request("second"), talk("second"))
+    tape.close()
+    line = f"{recorded}, interaction 4 (POST https://api.example.com/v1/chat/completions)"
+    tape = ask(recorded, ["hi"], record_command="pytest --again")
+    assert tape.unplayed == (line,)
+    with pytest.raises(Unplayed) as caught:
+        tape.check_unplayed()
+    assert str(caught.value).splitlines() == [
+        "nothing asked for what is recorded for this test",
+        f"  {line}",
+        "  where: a",
+        "  mend:  if the code under test is right, record again: pytest --again",
+    ]
+    # Those of nobody may be meant for another test.
+    ask(recorded, ["second", "hi"]).check_unplayed()
+    read = ask(recorded, [])
+    assert said(read)
+    read.check_unplayed()

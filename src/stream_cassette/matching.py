@@ -1,16 +1,21 @@
-"""Which recorded request answers a request: by method, URL and body. Both are given in their scrubbed form."""
+"""Which recorded request answers a request: by method, URL and body. Both are given in their scrubbed form.
+
+`ignore` holds paths of a JSON body that say nothing about the answer, as `ignored` makes them of text.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from stream_cassette.errors import TapeError
 from stream_cassette.model import Request
+from stream_cassette.paths import GONE, Steps, changed, parse
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MOST_LINES = 10
@@ -18,27 +23,49 @@ _MOST_CHARACTERS = 60
 _ABSENT = object()
 
 
-def fingerprint(request: Request) -> Hashable:
+def ignored(paths: Iterable[str]) -> tuple[Steps, ...]:
+    """The steps of `metadata.session`, `messages[*].id`, `**.id`; a leading `$.` or `body.`, as a difference has it, is left out.
+
+    Raises `TapeError` for what is no path.
+    """
+    return tuple(_steps(path) for path in paths)
+
+
+def _steps(path: str) -> Steps:
+    try:
+        steps = parse(re.sub(r"\A(?:\$|body)(?:\.|(?=\[))", "", path))
+    except ValueError:
+        steps = ()
+    if steps:
+        return steps
+    raise TapeError(
+        f"{path!r} is no path into a JSON body",
+        where="ignore",
+        mend="write it as a miss shows it: ignore=['metadata.session', 'messages[*].id']",
+    )
+
+
+def fingerprint(request: Request, ignore: Sequence[Steps] = ()) -> Hashable:
     """What identifies a request: two requests match exactly if their fingerprints are equal.
 
     The query counts as a multiset of pairs. A JSON body counts by meaning: neither key order nor white space nor escapes matter, but `1`, `1.0`
     and `true` are three values. A multipart body counts without its boundary, which clients draw at random. Any other body counts byte by byte.
     """
     url = urlsplit(request.url)
-    return (request.method, *_place(url), tuple(sorted(_query(url))), _body(request))
+    return (request.method, *_place(url), tuple(sorted(_query(url))), _body(request, ignore))
 
 
-def matches(recorded: Request, wanted: Request) -> bool:
+def matches(recorded: Request, wanted: Request, ignore: Sequence[Steps] = ()) -> bool:
     """Whether the answer to `recorded` answers `wanted`."""
-    return fingerprint(recorded) == fingerprint(wanted)
+    return fingerprint(recorded, ignore) == fingerprint(wanted, ignore)
 
 
-def differences(recorded: Request, wanted: Request) -> list[str]:
+def differences(recorded: Request, wanted: Request, ignore: Sequence[Steps] = ()) -> list[str]:
     """What keeps two requests from matching, a line each and about ten at most; empty if they match.
 
     A line reads `body.messages[0].content: recorded 'x', now 'y'`; long values are cut around the place where they part.
     """
-    return _limited(_request_differences(recorded, wanted))
+    return _limited(_request_differences(recorded, wanted, ignore))
 
 
 def value_differences(name: str, recorded: Any, now: Any) -> list[str]:
@@ -46,14 +73,19 @@ def value_differences(name: str, recorded: Any, now: Any) -> list[str]:
     return _limited(_value_differences(name, recorded, now))
 
 
-def closest(candidates: Iterable[Request], wanted: Request) -> Request | None:
-    """The candidate that a person would compare `wanted` with: same method and place before fewest differences before first; None without any."""
+def nearest(candidates: Iterable[Request], wanted: Request, ignore: Sequence[Steps] = ()) -> list[tuple[int, int]]:
+    """The candidates as a person would compare `wanted` with them, the best first: (place among the candidates, number of differences).
+
+    The same method and place come before the fewest differences, those before the first.
+    """
 
     def distance(recorded: Request) -> tuple[bool, bool, int]:
         elsewhere = _place(urlsplit(recorded.url)) != _place(urlsplit(wanted.url))
-        return (elsewhere, recorded.method != wanted.method, sum(1 for _ in _request_differences(recorded, wanted)))
+        parted = sum(1 for _ in _request_differences(recorded, wanted, ignore))
+        return (elsewhere, recorded.method != wanted.method, parted)
 
-    return min(candidates, key=distance, default=None)
+    ranked = sorted((distance(each), place) for place, each in enumerate(candidates))
+    return [(place, parted) for (_, _, parted), place in ranked]
 
 
 # ------------------------------------------------------------------------------------------------------------ what is compared
@@ -67,19 +99,22 @@ def _query(url: SplitResult) -> list[tuple[str, str]]:
     return parse_qsl(url.query, keep_blank_values=True)
 
 
-def _body(request: Request) -> tuple[str, str | bytes]:
-    parsed = _json(request.body)
+def _body(request: Request, ignore: Sequence[Steps]) -> tuple[str, str | bytes]:
+    parsed = _json(request.body, ignore)
     if parsed is not _ABSENT:
         # As text, because equality would take 1, 1.0 and True for the same, and NaN for different from itself.
         return ("json", json.dumps(parsed, sort_keys=True))
     return ("bytes", _without_boundary(request))
 
 
-def _json(body: bytes) -> Any:
+def _json(body: bytes, ignore: Sequence[Steps]) -> Any:
     try:
-        return json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         return _ABSENT
+    for steps in ignore:
+        value = changed(value, steps, lambda _: GONE)
+    return value
 
 
 def _without_boundary(request: Request) -> bytes:
@@ -93,7 +128,7 @@ def _without_boundary(request: Request) -> bytes:
 # ------------------------------------------------------------------------------------------------------------ how it is told
 
 
-def _request_differences(recorded: Request, wanted: Request) -> Iterator[str]:
+def _request_differences(recorded: Request, wanted: Request, ignore: Sequence[Steps]) -> Iterator[str]:
     if recorded.method != wanted.method:
         yield _line("method", recorded.method, wanted.method)
     here, there = urlsplit(recorded.url), urlsplit(wanted.url)
@@ -102,8 +137,8 @@ def _request_differences(recorded: Request, wanted: Request) -> Iterator[str]:
     lost, added = Counter(_query(here)) - Counter(_query(there)), Counter(_query(there)) - Counter(_query(here))
     for name in sorted({name for name, _ in lost | added}):
         yield _line(f"query.{name}", _values(lost, name), _values(added, name))
-    if _body(recorded) != _body(wanted):
-        yield from _body_differences(recorded, wanted)
+    if _body(recorded, ignore) != _body(wanted, ignore):
+        yield from _body_differences(recorded, wanted, ignore)
 
 
 def _values(pairs: Counter[tuple[str, str]], name: str) -> Any:
@@ -111,8 +146,8 @@ def _values(pairs: Counter[tuple[str, str]], name: str) -> Any:
     return values[0] if len(values) == 1 else values or _ABSENT
 
 
-def _body_differences(recorded: Request, wanted: Request) -> Iterator[str]:
-    before, now = _json(recorded.body), _json(wanted.body)
+def _body_differences(recorded: Request, wanted: Request, ignore: Sequence[Steps]) -> Iterator[str]:
+    before, now = _json(recorded.body, ignore), _json(wanted.body, ignore)
     if before is not _ABSENT and now is not _ABSENT:
         yield from _value_differences("body", before, now)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import struct
 import threading
@@ -35,6 +36,8 @@ class Server:
         self._lock = threading.Lock()
         self._open: dict[socket.socket, threading.Thread] = {}
         self._listener = socket.create_server((host, 0))
+        # Closing a socket does not wake a thread that waits in accept; and a connection is what a tape that replays may forbid.
+        self._waker, self._wakes = socket.socketpair()
         self.url = "http://{}:{}".format(*self._listener.getsockname()[:2])
         self._acceptor = threading.Thread(target=self._accept, name=f"stream-cassette {self.url}", daemon=True)
         self._acceptor.start()
@@ -44,11 +47,15 @@ class Server:
         return tuple(self._requests)
 
     def _accept(self) -> None:
+        waiting = selectors.DefaultSelector()
+        waiting.register(self._listener, selectors.EVENT_READ)
+        waiting.register(self._wakes, selectors.EVENT_READ)
         while True:
-            client, _ = self._listener.accept()
+            waiting.select()
             if self._stopping.is_set():
-                client.close()
+                waiting.close()
                 return
+            client, _ = self._listener.accept()
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             thread = threading.Thread(
                 target=self._converse, args=(client,), name=f"{self._acceptor.name} client", daemon=True
@@ -91,10 +98,10 @@ class Server:
     def stop(self) -> None:
         """Ends every conversation and returns when all threads have ended."""
         self._stopping.set()
-        # Closing a socket does not wake a thread that waits in accept; a connection does.
-        socket.create_connection(self._listener.getsockname()[:2]).close()
+        self._waker.send(b"x")
         self._acceptor.join()
-        self._listener.close()
+        for each in (self._listener, self._waker, self._wakes):
+            each.close()
         with self._lock:
             threads = list(self._open.values())
             for client in self._open:
@@ -214,7 +221,7 @@ def serve(answer: Answer, *, paced: bool = True, host: str = "127.0.0.1") -> Ite
         _new_wire()
     except ImportError as error:
         raise MissingExtra(
-            "The loopback server needs h11", mend="pip install 'pytest-stream-cassette[server]'"
+            "the loopback server needs h11", mend="pip install 'pytest-stream-cassette[server]'"
         ) from error
     server = Server(answer, paced, host)
     try:

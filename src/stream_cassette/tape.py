@@ -4,172 +4,40 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
-from collections.abc import Callable, Hashable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import cached_property
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
+from urllib.parse import urlsplit
 
 from stream_cassette.cassette import load, update
 from stream_cassette.errors import (
     AssembledDiffers,
+    CassetteError,
     CassetteMiss,
     CassetteMissing,
-    RecordingTooShort,
     StreamCassetteError,
     TapeError,
-    UnknownDialect,
+    Unplayed,
 )
-from stream_cassette.matching import closest, differences, fingerprint, value_differences
-from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Headers, Interaction, Read, Reply, Request
-from stream_cassette.redact import scrub, scrub_request
+from stream_cassette.hosts import Hosts
+from stream_cassette.matching import differences, fingerprint, ignored, nearest, value_differences
+from stream_cassette.model import Cassette, Exchange, Interaction, Reply, Request
+from stream_cassette.playing import Player, hurried
+from stream_cassette.recording import CLOSED, Clock, Recorder, is_stream, retryable, without_retries
+from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
+from stream_cassette.settling import settled
 from stream_cassette.stream import Stream, assembled
 
 Mode = Literal["none", "once", "new", "all"]
 """`none` plays only; `once` records for a test that has nothing to play; `new` records what does not match; `all` records everything anew."""
 
-Clock = Callable[[], float]
-
-_CLOSED = Ending("closed")
-
-
-def _is_stream(stream: Stream) -> bool:
-    try:
-        return stream.spoken is not None  # a body without a word, such as that of a redirect, speaks none
-    except UnknownDialect:
-        return False
-
-
-# ------------------------------------------------------------------------------------------------------------------- recording
-
-
-class Recorder:
-    """Takes down one exchange while the client has it. A door calls `start`, then `read` for every read, then `end`; nothing here waits."""
-
-    def __init__(self, request: Request, clock: Clock) -> None:
-        self.request = request
-        self._clock = clock
-        self._status = 0
-        self._headers: Headers = ()
-        self._started_at: float | None = None
-        self._reads: list[tuple[float, bytes]] = []
-        self._ending: Ending | None = None
-
-    def start(self, status: int, headers: Headers) -> None:
-        """The response headers came. An exchange that never comes this far is not recorded."""
-        self._status, self._headers, self._started_at = status, headers, self._clock()
-
-    def read(self, data: bytes) -> None:
-        """`data` came from the network, just now."""
-        if data and self._ending is None:
-            self._reads.append((self._clock(), data))
-
-    def end(self, ending: Ending) -> None:
-        """The body ended. The first ending counts: a client closes what it has read to the end, too."""
-        if self._ending is None:
-            self._ending = ending
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is a whole exchange to show."""
-        return self._started_at is not None and self._ending is not None
-
-    @cached_property
-    def exchange(self) -> Exchange:
-        """The exchange as it goes to the file: scrubbed, not compressed, and `complete` where the reader left after everything had come."""
-        assert self._started_at is not None
-        assert self._ending is not None
-        headers, reads = _decompressed(self._headers, self._reads)
-        timed = tuple(Read(max(0, round((at - self._started_at) * 1000)), data) for at, data in reads)
-        exchange = scrub(Exchange(self.request, self._status, headers, timed, self._ending))
-        return replace(exchange, ending=COMPLETE) if self._ending == _CLOSED and self._all_read(exchange) else exchange
-
-    def _all_read(self, exchange: Exchange) -> bool:
-        if self.request.method == "HEAD" or self._status in (204, 304):
-            return True
-        promised = next((value for name, value in self._headers if name == "content-length"), None)
-        if promised is not None and promised == str(sum(len(data) for _, data in self._reads)):
-            return True
-        # An SDK closes the response as soon as it has read [DONE], before the end of the body proper.
-        stream = Stream(exchange)
-        return _is_stream(stream) and stream.reply.ended
-
-    @cached_property
-    def stream(self) -> Stream:
-        return Stream(self.exchange)
-
-    def interaction(self, test: str | None) -> Interaction:
-        """What goes into the cassette for `test`."""
-        if not _is_stream(self.stream):
-            return Interaction(self.exchange, test)
-        return Interaction(self.exchange, test, self.stream.spoken, assembled(self.stream.reply))
-
-
-def _decompressed(headers: Headers, reads: list[tuple[float, bytes]]) -> tuple[Headers, list[tuple[float, bytes]]]:
-    """A server may compress although it was asked not to. Secrets could not be found in that, nor could a person read it."""
-    if not any(
-        name == "content-encoding" and value.strip().lower() in ("gzip", "x-gzip", "deflate") for name, value in headers
-    ):
-        return headers, reads
-    decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # 32: gzip or zlib, as its header says
-    try:
-        decoded = [(at, decoder.decompress(data)) for at, data in reads]
-    except zlib.error:
-        return headers, reads
-    kept = tuple(pair for pair in headers if pair[0] not in ("content-encoding", "content-length"))
-    return kept, [(at, data) for at, data in decoded if data]
-
-
-# --------------------------------------------------------------------------------------------------------------------- playing
-
-
-class Player:
-    """Gives one recorded exchange back, read by read."""
-
-    def __init__(
-        self, exchange: Exchange, dialect: str | None, note: Callable[[StreamCassetteError], None], where: str
-    ) -> None:
-        self.exchange = exchange
-        self.read_to_end = False
-        """Whether the code under test met the recorded ending."""
-        self.closed_early = False
-        """Whether it closed the response before."""
-        self._dialect = dialect
-        self._left = iter(exchange.reads)
-        self._note = note
-        self._where = where
-
-    def read(self) -> bytes | Ending:
-        """The next read, or how the body ends: `complete`, `disconnected` or `stalled`, the last two for the door to raise as its library does.
-
-        Raises `RecordingTooShort`, noted on the tape, where the reader of the recording had left.
-        """
-        read = next(self._left, None)
-        if read is not None:
-            return read.data
-        self.read_to_end = True
-        if self.exchange.ending.kind == "closed":
-            error = RecordingTooShort(
-                f"The code under test reads on where the reader of the recording closed the response (reads recorded: {len(self.exchange.reads)})",
-                where=self._where,
-                mend="record again with code that reads as far as the code under test does, or close the response at the same place",
-            )
-            self._note(error)
-            raise error
-        return self.exchange.ending
-
-    def close(self) -> None:
-        """The client closed the response."""
-        if not self.read_to_end:
-            self.closed_early = True
-
-    @cached_property
-    def stream(self) -> Stream:
-        return Stream(self.exchange, self._dialect)
+_MOST_NEAR = 3
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(slots=True)
@@ -191,6 +59,12 @@ class Tape:
 
     `path` is the file, `test` who asks: it plays its own interactions first, then those without a test, each at most once, equal requests in recorded
     order; what it records is its own. `clock` gives seconds. `record_command` is what an error tells the user to run.
+
+    `ignore` names what does not count in a JSON request body (`messages[*].id`). `keep_retries` records failures too after which the client tried
+    again with success. What is said to `allow_hosts`, and with `allow_loopback` to this machine, is left alone: not recorded, not replayed, no
+    error. `quiet` leaves an interaction as it is where recording it again says the same. `secrets` are regular expressions of what must not reach
+    the file besides the known kinds of secrets, and `scrub` has the last hand on each exchange before the file (see `redact.Scrubbing`).
+
     Raises `TapeError` for an unknown mode and `CassetteError` for a file that cannot be read; a missing file is an error of the first request.
     """
 
@@ -205,18 +79,36 @@ class Tape:
         test: str | None = None,
         clock: Clock = time.monotonic,
         record_command: str = "",
+        ignore: Sequence[str] = (),
+        keep_retries: bool = False,
+        allow_hosts: Sequence[str] = (),
+        allow_loopback: bool = False,
+        quiet: bool = True,
+        secrets: Sequence[str] = (),
+        scrub: Callable[[Exchange], Exchange | None] | None = None,
     ) -> None:
         if mode not in get_args(Mode):
             raise TapeError(
-                f"There is no mode {mode!r}", where=str(path), mend=f"use one of {', '.join(get_args(Mode))}"
+                f"there is no mode {mode!r}", where=str(path), mend=f"use one of {', '.join(get_args(Mode))}"
             )
         self.path, self.mode, self.test = path, mode, test
+        self.hosts = Hosts(allow_hosts, loopback=allow_loopback)
+        """The hosts that are left alone."""
         self.failure: CassetteMiss | StreamCassetteError | None = None
         """The first failure noted. The test fails with it, whatever became of it in the code under test."""
         self.used = False
         """Whether a request was intercepted or a test read the recording."""
+        self.recorded_at = ""
+        """When the cassette was recorded, as it says."""
+        self.remarks: tuple[str, ...] = ()
+        """What a person should know about the recordings that `close` saved, a line each."""
+        self.redactions: tuple[Redaction, ...] = ()
+        """The secrets that were replaced in what `close` saved: kind and place, never the secret."""
         self._clock = clock
         self._mend = record_command or f"record it: use({str(path)!r}, mode='new')"
+        self._scrubbing = Scrubbing(secrets_of(secrets, str(path)), scrub)
+        self._ignore = ignored(ignore)
+        self._keep_retries, self._quiet = keep_retries, quiet
         self._lock = threading.Lock()
         self._closed = False
         self._shown = False
@@ -224,47 +116,62 @@ class Tape:
         self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
         self._slots, self._others = self._loaded()
-        self._free = list(self._slots)
+        self._free: dict[Hashable, deque[_Slot]] = {}
+        for slot in self._slots:
+            self._free.setdefault(slot.fingerprint, deque()).append(slot)
         self._records_all = mode == "all" or (mode == "once" and not self._slots)
 
     def _loaded(self) -> tuple[list[_Slot], list[Interaction]]:
         if self.mode == "all":
             return [], []
         try:
-            numbered = list(enumerate(load(self.path).interactions, 1))
+            cassette = load(self.path)
         except CassetteMissing as error:
             if self.mode == "none":
                 self._missing = CassetteMissing(error.what, where=error.where, mend=self._mend)
             return [], []
+        self.recorded_at = cassette.at
+        numbered = list(enumerate(cassette.interactions, 1))
         mine = [(number, each) for number, each in numbered if each.test == self.test]
         if self.test is not None:
             mine += [(number, each) for number, each in numbered if each.test is None]
         others = [each for _, each in numbered if each.test not in (None, self.test)]
-        return [self._slot(number, each) for number, each in mine], others
+        slots: list[_Slot] = []
+        for number, each in reversed(mine):
+            slots.insert(0, self._slot(number, each, slots))
+        return slots, others
 
-    def _slot(self, number: int, interaction: Interaction) -> _Slot:
+    def _slot(self, number: int, interaction: Interaction, later: Sequence[_Slot]) -> _Slot:
         exchange = interaction.exchange
-        request = scrub_request(exchange.request)
-        player = Player(
-            exchange,
-            interaction.dialect,
-            self.note,
-            f"{self.path}, interaction {number} ({request.method} {request.url})",
-        )
-        return _Slot(number, interaction, request, fingerprint(request), player)
+        request = self._scrubbing.stored(exchange.request)
+        wanted = fingerprint(request, self._ignore)
+        if retryable(exchange.status) and any(slot.fingerprint == wanted for slot in later):
+            exchange = hurried(exchange)
+        where = f"{self.path}, interaction {number} ({request.method} {request.url})"
+        return _Slot(number, interaction, request, wanted, Player(exchange, interaction.dialect, self.note, where))
 
     # ----------------------------------------------------------------------------------------------------------- for the doors
+
+    @property
+    def replays_only(self) -> bool:
+        """Whether no request may reach the network."""
+        return self.mode == "none" or (self.mode == "once" and not self._records_all)
+
+    def leaves_alone(self, url: str) -> bool:
+        """Whether a request to `url` is none of this tape's business."""
+        parts = urlsplit(url)
+        return self.hosts.allow(parts.hostname or "", parts.port or _PORTS.get(parts.scheme))
 
     def open(self, request: Request) -> Player | Recorder:
         """Reserves what answers `request`, or a place to record it.
 
         Raises `CassetteMiss`, noted on the tape, if there is neither, and `TapeError` once the tape is closed.
         """
-        asked = scrub_request(request)
+        asked = self._scrubbing.request(request)
         with self._lock:
             if self._closed:
                 raise TapeError(
-                    f"{request.method} {asked.url} comes after the tape was closed",
+                    f"{asked.method} {asked.url} comes after the tape was closed",
                     where=str(self.path),
                     mend="keep it open longer",
                 )
@@ -278,12 +185,9 @@ class Tape:
         raise miss
 
     def _reserved(self, asked: Request, request: Request) -> Player | Recorder | None:
-        wanted = fingerprint(asked)
-        slot = next((slot for slot in self._free if slot.fingerprint == wanted), None)
-        if slot is not None:
-            self._free.remove(slot)
-            return slot.player
-        return Recorder(request, self._clock) if self._records_all or self.mode == "new" else None
+        if free := self._free.get(fingerprint(asked, self._ignore)):
+            return free.popleft().player
+        return Recorder(request, self._clock, self._scrubbing) if self._records_all or self.mode == "new" else None
 
     def note(self, failure: CassetteMiss | StreamCassetteError) -> None:
         """Keeps the first failure, so that nothing that catches it in the code under test can hide it."""
@@ -292,7 +196,7 @@ class Tape:
 
     def _miss(self, asked: Request) -> CassetteMiss:
         lines = [
-            f"No recorded interaction answers {asked.method} {asked.url}",
+            f"no recorded interaction answers {asked.method} {asked.url}",
             *(f"  {line}" for line in self._near(asked)),
         ]
         where = f"{self.path}, test {self.test}" if self.test else str(self.path)
@@ -301,22 +205,37 @@ class Tape:
     def _near(self, asked: Request) -> list[str]:
         if self._missing is not None:
             return ["there is no such cassette"]
-        wanted = fingerprint(asked)
+        wanted = fingerprint(asked, self._ignore)
         played = sum(1 for slot in self._slots if slot.fingerprint == wanted)
         if played:
             return [
                 f"an equal request is recorded {'once' if played == 1 else f'{played} times'} and was played as often already"
             ]
-        owners = [each.test for each in self._others if fingerprint(scrub_request(each.exchange.request)) == wanted]
+        requests = [self._scrubbing.stored(each.exchange.request) for each in self._others]
+        owners = [
+            each.test
+            for each, request in zip(self._others, requests, strict=True)
+            if fingerprint(request, self._ignore) == wanted
+        ]
         if owners:
             return [f"an equal request was recorded, but by another test: {owners[0]}"]
-        best = closest([slot.request for slot in self._slots], asked)
-        if best is None:
+        if not self._slots:
             return ["nothing is recorded for this test" if self.test else "nothing is recorded that belongs to no test"]
-        return [
-            f"closest recorded request: {best.method} {best.url}",
-            *(f"  {line}" for line in differences(best, asked)),
-        ]
+        return self._nearest(asked)
+
+    def _nearest(self, asked: Request) -> list[str]:
+        """The closest recorded request with all that differs, and the next ones by number."""
+        ranked = nearest([slot.request for slot in self._slots], asked, self._ignore)
+        (place, _), *others = ranked[:_MOST_NEAR]
+        best = self._slots[place]
+        lines = [f"closest recorded request: {best.request.method} {best.request.url} (interaction {best.number})"]
+        lines += [f"  {line}" for line in differences(best.request, asked, self._ignore)]
+        for place, parted in others:
+            slot = self._slots[place]
+            lines.append(
+                f"next: {slot.request.method} {slot.request.url} (interaction {slot.number}, differences: {parted})"
+            )
+        return lines
 
     # ------------------------------------------------------------------------------------------------------------ for the test
 
@@ -330,22 +249,31 @@ class Tape:
         with self._lock:
             takes = tuple(self._takes)
         if takes:
-            finished = [take.stream for take in takes if isinstance(take, Player) or take.finished]
+            dropped = set(self._dropped(takes))
+            finished = [
+                take.stream for take in takes if isinstance(take, Player) or (take.finished and take not in dropped)
+            ]
         else:
             self._shown = True
             finished = [slot.player.stream for slot in self._slots]
-        streams = tuple(stream for stream in finished if _is_stream(stream))
+        streams = tuple(stream for stream in finished if is_stream(stream))
         if not streams:
             raise self._silence(bool(takes))
         return streams
+
+    def _dropped(self, takes: Iterable[Player | Recorder]) -> list[Recorder]:
+        """Those that do not go into the cassette because the client mended them."""
+        recorded = [take for take in takes if isinstance(take, Recorder) and take.finished]
+        kept = set(recorded if self._keep_retries else without_retries(recorded, self._ignore))
+        return [take for take in recorded if take not in kept]
 
     def _silence(self, exchanged: bool) -> StreamCassetteError:
         if self._missing is not None and not exchanged:
             return self._missing
         seen = (
-            "What was exchanged so far is no known stream, or not read to its end"
+            "what was exchanged so far is no known stream, or not read to its end"
             if exchanged
-            else "No stream was exchanged, and none is recorded"
+            else "no stream was exchanged, and none is recorded"
         )
         return TapeError(
             seen, where=str(self.path), mend="read after the code under test has made its streaming request"
@@ -371,6 +299,32 @@ class Tape:
         """The body of the last stream, read by read."""
         return tuple(read.data for read in self.stream.exchange.reads)
 
+    @property
+    def unplayed(self) -> tuple[str, ...]:
+        """The test's own recorded interactions that nothing asked for, a line each; empty where the test made no request but read them."""
+        played = {id(take) for take in self._takes}
+        return tuple(
+            f"{self.path}, interaction {slot.number} ({slot.request.method} {slot.request.url})"
+            for slot in self._slots
+            if played and id(slot.player) not in played and slot.interaction.test == self.test
+        )
+
+    def check_unplayed(self) -> None:
+        """Raises `Unplayed` if there are `unplayed` interactions."""
+        if lines := self.unplayed:
+            raise Unplayed(
+                "\n  ".join(["nothing asked for what is recorded for this test", *lines]),
+                where=self.test or "",
+                mend=f"if the code under test is right, record again: {self._mend}",
+            )
+
+    def age(self, now: datetime) -> timedelta | None:
+        """How long ago the cassette was recorded; None where it does not say, or nothing was loaded."""
+        try:
+            return now - datetime.fromisoformat(self.recorded_at).astimezone(UTC)
+        except ValueError:
+            return None
+
     def check_assembled(self) -> None:
         """Raises `AssembledDiffers` if the assembler makes something else of what was played (or read) than the cassette says it once did."""
         played = {id(take) for take in self._takes}
@@ -382,7 +336,7 @@ class Tape:
             if lines:
                 raise AssembledDiffers(
                     "\n  ".join(
-                        ["The assembler makes something else of a recording than when it was recorded", *lines]
+                        ["the assembler makes something else of a recording than when it was recorded", *lines]
                     ),
                     where=f"{self.path}, interaction {slot.number} ({slot.request.method} {slot.request.url})",
                     mend="if today's result is the right one, record again or correct `assembled` in the file",
@@ -403,33 +357,87 @@ class Tape:
             _context.set(self._outer)
 
     def close(self) -> None:
-        """Saves what was recorded, merged with what the file holds by now. A response that nobody closed ends here. Does nothing the second time."""
+        """Saves what was recorded, merged with what the file holds by now. A response that nobody closed ends here. Does nothing the second time.
+
+        Raises `CassetteError`, which names the file, where that fails; the file is then as it was, or lacks only what could not be saved.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        recorded = []
-        for take in self._takes:
-            if isinstance(take, Recorder):
-                take.end(_CLOSED)
-                if take.finished:
+        takes = [take for take in self._takes if isinstance(take, Recorder)]
+        for take in takes:
+            take.end(CLOSED)
+        recorded, failure = [], None
+        dropped = set(self._dropped(takes))
+        for take in takes:
+            if take.finished and take not in dropped:
+                try:
                     recorded.append(take.interaction(self.test))
-        if recorded:
-            update(self.path, lambda cassette: self._merged(cassette, recorded))
+                except Exception as error:  # noqa: BLE001 - raised below, when the others are safe
+                    failure = failure or error
+        remarks = [
+            f"{each.request.method} {self._scrubbing.stored(each.request).url}: {each.problem}"
+            for each in takes
+            if each.problem
+        ]
+        self.redactions = tuple(each for take in takes if take not in dropped for each in take.redactions)
+        remarks += [replaced] if (replaced := summary(self.redactions)) else []
+        self.remarks = tuple(f"{self.path}: {remark}" for remark in remarks)
+        self._save(recorded)
+        if failure is not None:
+            raise self._unsaved("an exchange could not be made fit for a file", failure) from failure
 
-    def _merged(self, cassette: Cassette, recorded: Iterable[Interaction]) -> Cassette:
+    def _save(self, recorded: Sequence[Interaction]) -> None:
+        if not recorded:
+            return
+        try:
+            update(self.path, lambda cassette: self._merged(cassette, recorded))
+        except CassetteError as error:
+            raise CassetteError(
+                error.what, where=error.where or str(self.path), mend=error.mend or "mend that and record again"
+            ) from error
+        except Exception as error:
+            raise self._unsaved("the recording was not saved", error) from error
+
+    def _unsaved(self, what: str, error: Exception) -> CassetteError:
+        return CassetteError(
+            f"{what}: {type(error).__name__}: {error}", where=str(self.path), mend="mend that and record again"
+        )
+
+    def _merged(self, cassette: Cassette, recorded: Sequence[Interaction]) -> Cassette:
         kept = list(cassette.interactions)
         place = len(kept)
         if self.mode == "all":
             place = next((index for index, each in enumerate(kept) if each.test == self.test), place)
+            mine = [each for each in kept if each.test == self.test]
             kept = [each for each in kept if each.test != self.test]
+            recorded = self._settled(mine, recorded)
+        merged = (*kept[:place], *recorded, *kept[place:])
+        if merged == cassette.interactions:
+            return cassette
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Cassette(
-            (*kept[:place], *recorded, *kept[place:]), at=at, by=f"stream-cassette {version('pytest-stream-cassette')}"
-        )
+        return Cassette(merged, at=at, by=f"stream-cassette {version('pytest-stream-cassette')}")
+
+    def _settled(self, old: Sequence[Interaction], new: Sequence[Interaction]) -> Sequence[Interaction]:
+        try:
+            return settled(old, new, self._ignore, self._scrubbing.stored) if self._quiet else new
+        except Exception as error:  # noqa: BLE001 - of the assembler: the recording is worth more than a short difference
+            self.remarks += (f"{self.path}: all of it is recorded anew ({type(error).__name__}: {error})",)
+            return new
 
 
 _context: ContextVar[Tape | None] = ContextVar("stream_cassette_tape", default=None)
+
+
+def tapes_here() -> tuple[Tape, ...]:
+    """The tape of this context, else every active one."""
+    active = tuple(Tape._active)
+    tape = _context.get()
+    # A context copied while a tape was active still names it after its end.
+    while tape is not None and tape not in active:
+        tape = tape._outer
+    return active if tape is None else (tape,)
 
 
 def active_tape() -> Tape | None:
@@ -437,20 +445,14 @@ def active_tape() -> Tape | None:
 
     Raises `TapeError`, noted on every active tape, if there are several and none in this context: guessing could swap two tests' streams.
     """
-    active = tuple(Tape._active)
-    tape = _context.get()
-    # A context copied while a tape was active still names it after its end.
-    while tape is not None and tape not in active:
-        tape = tape._outer
-    if tape is not None:
-        return tape
-    if len(active) > 1:
+    tapes = tapes_here()
+    if len(tapes) > 1:
         error = TapeError(
-            f"{len(active)} tapes are active, and the request comes from a thread or task that belongs to none of them",
-            where=" and ".join(str(each.path) for each in active),
+            f"{len(tapes)} tapes are active, and the request comes from a thread or task that belongs to none of them",
+            where=" and ".join(str(each.path) for each in tapes),
             mend="run it in a copy of the context: threading.Thread(target=contextvars.copy_context().run, args=(function,))",
         )
-        for each in active:
+        for each in tapes:
             each.note(error)
         raise error
-    return active[0] if active else None
+    return tapes[0] if tapes else None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
-from stream_cassette.clients import httpx
-from stream_cassette.tape import Clock, Mode, Tape
+from stream_cassette.clients import guard, httpx
+from stream_cassette.errors import TapeError
+from stream_cassette.model import Exchange
+from stream_cassette.recording import Clock
+from stream_cassette.tape import Mode, Tape
 
 DOORS = (httpx.door,)
 """Context managers, one per HTTP library; each lets the active tape answer that library's requests while it is open."""
@@ -18,6 +22,7 @@ DOORS = (httpx.door,)
 @contextmanager
 def intercepted(tape: Tape) -> Iterator[Tape]:
     """Makes `tape` the active one and opens every door; at the end shuts them and closes (saves) the tape. Raises nothing that the tape noted."""
+    guard.install()
     with ExitStack() as stack:
         stack.callback(tape.close)
         for door in DOORS:
@@ -35,6 +40,13 @@ def use(
     test: str | None = None,
     clock: Clock = time.monotonic,
     record_command: str = "",
+    ignore: Sequence[str] = (),
+    keep_retries: bool = False,
+    allow_hosts: Sequence[str] = (),
+    allow_loopback: bool = False,
+    unplayed: Literal["ignore", "error"] = "ignore",
+    secrets: Sequence[str] = (),
+    scrub: Callable[[Exchange], Exchange | None] | None = None,
 ) -> Iterator[Tape]:
     """Replays (or, as `mode` says, records) the requests of a block of code with the cassette at `path`.
 
@@ -43,9 +55,24 @@ def use(
         assert tape.reply.tool_calls[0].name == "get_weather"
 
     The arguments are those of `Tape`. At the end the first failure that the tape noted is raised, whatever the block made of it; then, if the block
-    succeeded, `AssembledDiffers` if today's assembler contradicts the cassette.
+    succeeded, `AssembledDiffers` if today's assembler contradicts the cassette and, with `unplayed="error"`, `Unplayed` if recorded interactions
+    were not asked for.
     """
-    tape = Tape(Path(path), mode=mode, test=test, clock=clock, record_command=record_command)
+    if unplayed not in ("ignore", "error"):
+        raise TapeError(f"unplayed cannot be {unplayed!r}", where=str(path), mend="use one of ignore, error")
+    tape = Tape(
+        Path(path),
+        mode=mode,
+        test=test,
+        clock=clock,
+        record_command=record_command,
+        ignore=ignore,
+        keep_retries=keep_retries,
+        allow_hosts=allow_hosts,
+        allow_loopback=allow_loopback,
+        secrets=secrets,
+        scrub=scrub,
+    )
     try:
         with intercepted(tape):
             yield tape
@@ -58,3 +85,5 @@ def use(
     if tape.failure is not None:
         raise tape.failure
     tape.check_assembled()
+    if unplayed == "error":
+        tape.check_unplayed()

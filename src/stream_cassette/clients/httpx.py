@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Request
-from stream_cassette.tape import Player, Recorder, active_tape
+from stream_cassette.playing import Player
+from stream_cassette.recording import Recorder
+from stream_cassette.tape import active_tape
 
 _LIBRARIES = ("httpx", "httpx2")
 _LOCK = threading.Lock()
@@ -85,13 +87,17 @@ def _sync_handler(library: Any, original: Callable[..., Any]) -> Callable[..., A
     @functools.wraps(original)
     def handle_request(self: Any, request: Any) -> Any:
         tape = active_tape()
-        if tape is None:
+        if tape is None or tape.leaves_alone(str(request.url)):
             return original(self, request)
         request.read()
         take = tape.open(_request(request))
         if isinstance(take, Player):
             return _response(library, take, replayed(library, take))
-        response = original(self, _uncompressed(library, request))
+        try:
+            response = original(self, _uncompressed(library, request))
+        except BaseException as error:
+            take.fail(error)
+            raise
         take.start(response.status_code, _headers(response))
         response.stream = recorded(library, take, response.stream)
         return response
@@ -105,14 +111,18 @@ def _async_handler(library: Any, original: Callable[..., Any]) -> Callable[..., 
     @functools.wraps(original)
     async def handle_async_request(self: Any, request: Any) -> Any:
         tape = active_tape()
-        if tape is None:
+        if tape is None or tape.leaves_alone(str(request.url)):
             return await original(self, request)
         await request.aread()
         take = tape.open(_request(request))
         if isinstance(take, Player):
             await _checkpoint()
             return _response(library, take, replayed(library, take))
-        response = await original(self, _uncompressed(library, request))
+        try:
+            response = await original(self, _uncompressed(library, request))
+        except BaseException as error:
+            take.fail(error)
+            raise
         take.start(response.status_code, _headers(response))
         response.stream = recorded(library, take, response.stream)
         return response

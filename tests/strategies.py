@@ -1,64 +1,40 @@
-"""Hypothesis strategies that several test modules draw from."""
+"""Hypothesis strategies that several test modules draw from, beside those that the package offers."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from stream_cassette.arguments import parse_arguments
+from stream_cassette import jsontext
 from stream_cassette.dialects import dialect
-from stream_cassette.model import (
-    Part,
-    ReasoningPart,
-    RefusalPart,
-    Reply,
-    ReplyError,
-    TextPart,
-    ToolCall,
-    Usage,
-)
+from stream_cassette.model import Part, ReasoningPart, RefusalPart, Reply, ToolCall, Usage
+from stream_cassette.strategies import any_reply, json_values, texts
+from stream_cassette.strategies import chunkings as splits
 
-# Characters that framings, YAML and careless code stumble over, mixed into whatever Hypothesis likes.
+__all__ = ["ODD", "json_values", "replies", "sayable", "splits", "texts"]
+
+# Characters that framings, YAML and careless code stumble over.
 ODD = "\n\r\t\0\x1c\x7f\x85\u2028\u2029\ufeff\ufffe🌊漢é\"\\:{}[] "
-texts = st.text(st.one_of(st.sampled_from(ODD), st.characters(exclude_categories=["Cs"])), min_size=1, max_size=20)
-json_values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False, allow_infinity=False), texts),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
-    max_leaves=6,
-)
-arguments_texts = st.one_of(
-    st.just(""),
-    st.dictionaries(texts, json_values, max_size=3).map(json.dumps),
-    st.dictionaries(texts, json_values, max_size=3).map(lambda value: json.dumps(value, ensure_ascii=False, indent=1)),
-)
 
 
-def splits(data: bytes) -> st.SearchStrategy[list[bytes]]:
-    """`data` cut anywhere, empty pieces too."""
+def replies(name: str) -> st.SearchStrategy[Reply]:
+    """Replies that the dialect `name` can say: any reply without what its `losses` name.
 
-    def cut(places: list[int]) -> list[bytes]:
-        edges = [0, *sorted(places), len(data)]
-        return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
-
-    return st.lists(st.integers(0, len(data)), max_size=8).map(cut)
+    Unlike `stream_cassette.fuzz.replies` this does not go through the dialect, so that what it loses unsaid is found.
+    """
+    return any_reply(one_of_each=dialect(name).numbers == "calls").map(lambda reply: sayable(reply, name))
 
 
-@st.composite
-def replies(draw: st.DrawFn, name: str) -> Reply:
-    """Replies that the dialect `name` can say."""
-    speaker = dialect(name)
-    reply = draw(_any_reply(separate=speaker.numbers == "parts"))
-    for loss in speaker.losses(reply):  # the strategy below knows no dialect; what this one cannot say is dropped
-        reply = _without(reply, loss)
-    assert not speaker.losses(reply), speaker.losses(reply)
+def sayable(reply: Reply, name: str) -> Reply:
+    """`reply` without what the dialect `name` cannot say."""
+    while losses := dialect(name).losses(reply):
+        reply = _without(reply, losses[0])
     return reply
 
 
 def _without(reply: Reply, loss: str) -> Reply:
-    from dataclasses import replace
-
     if loss.startswith("usage."):
         usage = replace(reply.usage, **{loss.removeprefix("usage."): None}) if reply.usage else None
         return replace(reply, usage=usage if usage != Usage() else None)
@@ -66,56 +42,44 @@ def _without(reply: Reply, loss: str) -> Reply:
         return replace(reply, usage=None)
     if loss.startswith("the choices"):
         return replace(reply, choices=())
-    dropped = {"a refusal": RefusalPart, "a tool call with free": ToolCall, "a closed tool call": ToolCall}
+    if loss.startswith("an end mark without"):
+        return replace(reply, finish_reason="end_turn")
+    if loss.startswith("adjacent"):
+        kept = [part for part, before in zip(reply.parts, [None, *reply.parts], strict=False) if type(part) is not type(before)]
+        return replace(reply, parts=tuple(kept))
+    if loss.startswith("the signature"):
+        parts = tuple(replace(part, signature="") if isinstance(part, ReasoningPart) else part for part in reply.parts)
+        return replace(reply, parts=parts)
+    if loss.startswith("the type of the error"):
+        parts = tuple(
+            replace(part, problem="the stream broke: error") if isinstance(part, ToolCall) and str(part.problem).startswith("the stream broke") else part
+            for part in reply.parts
+        )
+        return replace(reply, parts=parts, errors=tuple(replace(error, type="error") for error in reply.errors))
+    if loss.startswith("the spelling"):
+        return replace(reply, parts=tuple(map(_compact, reply.parts)))
+    dropped = {
+        "a refusal": RefusalPart,
+        "a tool call with free": ToolCall,
+        "a closed tool call": ToolCall,
+        "an open tool call": ToolCall,
+        "arguments that are no": ToolCall,
+        "a tool call (": ToolCall,
+        "a reasoning part (": ReasoningPart,
+    }
     for start, kind in dropped.items():
         if loss.startswith(start):
             return replace(reply, parts=_renumbered([part for part in reply.parts if not isinstance(part, kind)]))
     raise AssertionError(loss)
 
 
+def _compact(part: Part) -> Part:
+    if not isinstance(part, ToolCall) or part.kind == "custom":
+        return part
+    if not part.arguments_text:  # said in words, it is whole even where the length limit struck
+        return replace(part, arguments_text="{}", problem=None if part.problem == "cut by the length limit" else part.problem)
+    return replace(part, arguments_text=jsontext.dump(json.loads(part.arguments_text)))
+
+
 def _renumbered(parts: list[Part]) -> tuple[Part, ...]:
     return tuple(parts)
-
-
-@st.composite
-def _any_reply(draw: st.DrawFn, separate: bool) -> Reply:
-    finish = draw(st.sampled_from([None, "stop", "length", "tool_calls", "end_turn", "tool_use", "max_tokens", "content_filter"]))
-    ended = draw(st.booleans())
-    errors = draw(st.lists(st.builds(ReplyError, st.sampled_from(["overloaded_error", "server_error"]), texts), max_size=1))
-    shell = Reply(finish_reason=finish, ended=ended, errors=tuple(errors))
-    parts: list[Part] = []
-    for kind in draw(st.lists(st.sampled_from(["text", "reasoning", "refusal", "call", "custom"]), max_size=4)):
-        if kind in ("call", "custom"):
-            parts.append(_call(draw, shell, parts, kind))
-        elif separate or kind not in {_kind(part) for part in parts}:
-            parts.append(_plain(draw, kind))
-    usage = draw(st.none() | st.builds(Usage, *([st.integers(0, 9999)] * 2), *([st.none() | st.integers(0, 9999)] * 3)))
-    return Reply(tuple(parts), finish, usage, tuple(errors), ended=ended, role="assistant", model="m-1", id="r-1")
-
-
-def _kind(part: Part) -> str:
-    return {TextPart: "text", ReasoningPart: "reasoning", RefusalPart: "refusal"}.get(type(part), "call")
-
-
-def _plain(draw: st.DrawFn, kind: str) -> Part:
-    text = draw(texts)
-    if kind == "text":
-        return TextPart(text)
-    if kind == "refusal":
-        return RefusalPart(text)
-    return ReasoningPart(text, draw(st.just("") | st.text("abcXYZ09+/=", min_size=1, max_size=12)))
-
-
-def _call(draw: st.DrawFn, shell: Reply, parts: list[Part], kind: str) -> ToolCall:
-    """A call as the wire would leave it in such a reply: released, or with its problem."""
-    index = sum(isinstance(part, ToolCall) for part in parts)
-    text = draw(arguments_texts if kind == "call" else texts)
-    name, id_ = draw(st.text("abc_", min_size=1, max_size=8)), f"call_{index}"
-    value: Any = None
-    if not shell.complete:
-        problem: str | None = f"the stream broke: {shell.errors[0].type}" if shell.errors else "no finish reason"
-    else:
-        value, problem = parse_arguments(text) if kind == "call" else (None, None)
-        if shell.stop == "length" and (problem or not text or kind == "custom"):
-            value, problem = None, "cut by the length limit"
-    return ToolCall(index, "function" if kind == "call" else "custom", id_, name, text, value, problem)

@@ -14,27 +14,29 @@ SRC = Path(__file__).parent.parent / "src" / "stream_cassette"
 # From the ground up. A module imports from lower floors, and from modules listed before it on its own floor.
 FLOORS: list[list[str]] = [
     ["errors", "model"],
-    ["files", "yamltext", "jsontext", "framing.sse", "framing.eventstream", "framing.jsonbody", "framing.jsonlines", "framing"],
-    ["dialects.base", "dialects.*", "dialects"],
-    ["lanes", "arguments", "assembler", "redact", "cassette.*", "cassette"],
+    ["files", "paths", "literals", "yamltext", "jsontext", "framing.sse", "framing.eventstream", "framing.jsonbody", "framing.jsonlines", "framing"],
+    ["lanes", "dialects.base", "dialects.*", "dialects"],
+    ["schemas", "lenient", "arguments", "assembler", "think", "redact.*", "redact", "cassette.*", "cassette"],
     ["stream"],
-    ["matching", "tape"],
+    ["hosts", "matching", "decoding", "recording", "playing", "settling", "tape"],
     ["settings", "clients.*", "clients", "server", "snapshot"],
-    ["pytest_plugin", "demo", "cli"],
+    ["hooks", "scan", "orphans", "pytest_plugin", "demo", "textconv", "cli"],
     [""],
 ]
 # Loaded by one room alone, so that nobody pays for what he does not use.
 HEAVY = {
-    "jiter": {"jsontext"},
-    "yaml": {"yamltext", "cassette.reading"},
+    "jiter": {"jsontext", "lenient"},
+    "yaml": {"literals", "scan", "yamltext", "cassette.reading"},
     "filelock": {"files"},
+    "jsonschema": {"schemas"},
+    "json_repair": {"lenient"},
     "hypothesis": set(),
     "deepdiff": {"snapshot"},
     "httpx": {"clients.httpx"},
     "httpx2": {"clients.httpx", "demo"},
     "h11": {"server"},
     "rich": {"demo"},
-    "pytest": {"pytest_plugin"},
+    "pytest": {"pytest_plugin", "hooks", "orphans"},
 }
 
 

@@ -6,16 +6,19 @@ from collections.abc import AsyncIterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from .arguments import parse_arguments
+from .arguments import parse_arguments, place
 from .dialects import DIALECTS, detect
 from .dialects import dialect as named
-from .dialects.base import NO_FINISH, STREAM_BROKE, Dialect, Hint, is_open, payload_of, read_frame
+from .dialects.base import NO_FINISH, NOT_CLOSED, STREAM_BROKE, Dialect, Hint, is_open, payload_of
+from .dialects.binary import broken_event, read_event
 from .errors import UnknownDialect
 from .framing import Sniffer
+from .jsontext import join as _join
 from .lanes import Lane, Lanes, join_name
 from .model import (
     USAGE_COUNTS,
     Arguments,
+    ArgumentsAt,
     Delta,
     End,
     Finish,
@@ -91,8 +94,12 @@ class Assembler:
         for frame in self._framing.close():
             self.feed(frame)
         if self._dialect is None and any(_says_something(event) for event in self._waiting):
-            raise self._unknown()
-        self._fold.close()
+            broken = [broken_event(event) if isinstance(event, Frame) else None for event in self._waiting]
+            for error in broken:  # binary frames that tell no dialect: that they are broken is all there is to say
+                if error is None:
+                    raise self._unknown()
+                self._fold.add(error)
+        self._fold.close(end_mark=self._dialect is None or self._dialect.end_mark)
 
     def result(self) -> Reply:
         """The reply as far as it has come."""
@@ -102,7 +109,8 @@ class Assembler:
         payload = payload_of(event) if isinstance(event, Frame) else _plain(event)
         if payload is None:
             return
-        self._dialect = detect(Hint(payload, self._url, self._content_type))
+        name = event.event if isinstance(event, Frame) else "message"
+        self._dialect = detect(Hint(payload, self._url, self._content_type, name))
         self._payloads_seen += 1
         if self._dialect is not None:
             waiting, self._waiting = self._waiting, []
@@ -129,7 +137,7 @@ class Assembler:
 
 
 def _says_something(event: Any) -> bool:
-    return not isinstance(event, Frame) or read_frame(event, lambda payload, event: []) != [Keepalive()]
+    return not isinstance(event, Frame) or read_event(event, lambda payload, event: []) != [Keepalive()]
 
 
 def _plain(event: Any) -> Any:
@@ -165,8 +173,8 @@ async def aassemble(
 
 
 def _feed_any(assembler: Assembler, event: Any) -> None:
-    if isinstance(event, bytes):
-        assembler.feed_bytes(event)
+    if isinstance(event, bytes | bytearray | memoryview):
+        assembler.feed_bytes(bytes(event))
     else:
         assembler.feed(event)
 
@@ -180,12 +188,32 @@ class _Part:
 
     lane: Lane
     pieces: list[str] = field(default_factory=list)
+    sections: dict[tuple[int, ...], list[str]] = field(default_factory=dict)  # of reasoning: pieces by their number within
     signature: list[str] = field(default_factory=list)
     payloads: list[Any] = field(default_factory=list)
+    placed: list[ArgumentsAt] = field(default_factory=list)
     kind: Literal["function", "custom"] = "function"
     id: str | None = None
     name: str = ""
     ended: bool = False
+    own_end: bool = False
+    finished: bool = False  # no piece came after the finish reason
+    damaged: bool = False  # bytes of the stream were lost while it was open
+
+    def at(self, key: Key) -> list[str]:
+        """The pieces that `key` continues."""
+        return self.sections.setdefault(key.within, []) if key.within and self.lane.kind == "reasoning" else self.pieces
+
+    def restate(self, whole: Whole) -> None:
+        if whole.kind == "signature":
+            self.signature[:] = [whole.value]
+        elif whole.value:
+            self.at(whole.key)[:] = [whole.value]
+            if not whole.key.within:
+                self.sections.clear()
+
+    def said(self) -> list[str]:
+        return [*self.pieces, *(piece for number in sorted(self.sections) for piece in self.sections[number])]
 
 
 class Fold:
@@ -194,10 +222,11 @@ class Fold:
     def __init__(self) -> None:
         self._lanes = Lanes()
         self._parts: dict[Lane, _Part] = {}
-        self._finish: dict[int, str] = {}
+        self._finish: dict[int, Finish] = {}
         self._choices: set[int] = set()
         self._counts: dict[str, int] = {}
         self._raw_usage: dict[str, Any] = {}
+        self._fallback_usage: UsageUpdate | None = None
         self._errors: list[ReplyError] = []
         self._warnings: dict[str, None] = {}
         self._start = Start()
@@ -211,36 +240,51 @@ class Fold:
                 if not isinstance(delta, End):
                     self._warn(f"after the end of the stream, ignored: {delta!r}"[:200])
                 return
-            case Text(_, text) | Reasoning(_, text) | Refusal(_, text) | Arguments(_, text):
+            case Text(key, text) | Reasoning(key, text) | Refusal(key, text) | Arguments(key, text):
                 if part := self._part(delta):
-                    part.pieces.append(text)
-            case ToolCallStart(key, kind, name):
+                    part.at(key).append(text)
+                    part.finished = False
+            case ArgumentsAt():
                 if part := self._part(delta):
-                    part.kind, part.id, part.name = kind, part.id or key.id, join_name(part.name, name)
+                    part.placed.append(delta)
+            case ToolCallStart(key, kind, name, own_end):
+                if part := self._part(delta):
+                    part.kind, part.id, part.own_end = kind, part.id or key.id, own_end
+                    part.name = name if key.listed and name else join_name(part.name, name)
             case Signature(_, text):
                 if part := self._part(delta):
                     part.signature.append(text)
-            case Whole(_, _, value):
+            case Whole():
                 if part := self._part(delta):
-                    part.pieces[:] = [value]
-            case Opaque(_, _, payload):
+                    part.restate(delta)
+            case Opaque(_, _, payload, whole):
                 if part := self._part(delta):
+                    if whole:
+                        part.payloads.clear()
                     part.payloads.append(payload)
             case PartStart():
                 self._part(delta)
             case PartEnd():
                 if (lane := self._lanes.of(delta)) and lane in self._parts:
                     self._parts[lane].ended = True
-            case Finish(key, reason):
+            case Finish(key, _, revises):
                 self._choices.add(key.choice)
-                self._finish.setdefault(key.choice, reason)
+                self._finish[key.choice] = delta if revises else self._finish.get(key.choice, delta)
+                for part in self._parts.values():
+                    part.finished = part.finished or part.lane.choice == key.choice
+            case UsageUpdate(fallback=True):
+                self._fallback_usage = delta
             case UsageUpdate(counts, raw):
                 self._counts.update(counts)
                 self._raw_usage.update((name, value) for name, value in raw.items() if value is not None)
             case Start():
                 self._begin(delta)
             case StreamError(type_, message, payload):
-                self._errors.append(ReplyError(type_, message, payload))
+                if all((known.type, known.message) != (type_, message) for known in self._errors):  # some say it twice
+                    self._errors.append(ReplyError(type_, message, payload))
+                if type_.startswith("wire:"):
+                    for part in self._parts.values():
+                        part.damaged = part.damaged or not part.ended
             case End():
                 self._ended = True
             case Unknown(event, payload):
@@ -251,11 +295,11 @@ class Fold:
         """A payload came that says nothing new."""
         self._said = True
 
-    def close(self) -> None:
-        """No more deltas come."""
+    def close(self, *, end_mark: bool = True) -> None:
+        """No more deltas come. `end_mark`: this wire should have said so itself."""
         if not self._said:
             self._errors.append(ReplyError("wire:empty", "the stream ended before it said anything"))
-        elif self._finish and not self._ended:
+        elif self._finish and not self._ended and end_mark:
             self._warn("the end mark of the stream is missing")
 
     def _warn(self, text: str) -> None:
@@ -281,11 +325,17 @@ class Fold:
         choices = [self._choice(number) for number in sorted(self._choices)] or [self._choice(0)]
         return replace(choices[0], choices=tuple(choices) if len(choices) > 1 else ())
 
+    def _usage(self) -> Usage | None:
+        said = UsageUpdate(self._counts, self._raw_usage) if self._raw_usage or self._counts else self._fallback_usage
+        return Usage(**said.counts, raw=dict(said.raw)) if said else None
+
     def _choice(self, number: int) -> Reply:
         warnings = list(self._warnings)
+        finish = self._finish.get(number)
         shell = Reply(
-            finish_reason=self._finish.get(number),
-            usage=Usage(**self._counts, raw=dict(self._raw_usage)) if self._raw_usage or self._counts else None,
+            finish_reason=finish.reason if finish else None,
+            finish_detail=finish.detail if finish else None,
+            usage=self._usage(),
             errors=tuple(self._errors),
             ended=self._ended,
             role=self._start.role,
@@ -293,34 +343,22 @@ class Fold:
             id=self._start.id,
         )
         parts: list[Part] = []
-        calls = 0
-        for part in self._parts.values():
-            if part.lane.choice != number:
-                continue
+        seen = [part for part in self._parts.values() if part.lane.choice == number]
+        calls = {part.lane: at for at, part in enumerate(each for each in seen if each.lane.kind == "call" and (each.name or each.id))}
+        for part in sorted(seen, key=lambda each: each.lane.order):
             if part.lane.kind != "call":
                 parts.append(_finished(part))
-            elif part.name:
-                parts.append(_finished_call(part, calls, shell))
-                calls += 1
+            elif part.name or part.id:
+                parts.append(_finished_call(part, calls[part.lane], shell))
             else:
                 warnings.append(
-                    f"arguments without a tool call that has a name, left out: {_join(part.pieces)!r}"[:200]
+                    f"arguments without a tool call that has a name or an id, left out: {_join(part.pieces)!r}"[:200]
                 )
         return replace(shell, parts=tuple(parts), warnings=tuple(warnings))
 
 
-def _join(pieces: list[str]) -> str:
-    """The pieces as one text. A character that the wire cut between its two surrogate escapes becomes one again."""
-    text = "".join(pieces)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    return text
-
-
 def _finished(part: _Part) -> Part:
-    text = _join(part.pieces)
+    text = _join(part.said())
     match part.lane.kind:
         case "text":
             return TextPart(text)
@@ -335,6 +373,9 @@ def _finished(part: _Part) -> Part:
 def _finished_call(part: _Part, index: int, reply: Reply) -> ToolCall:
     text = _join(part.pieces)
     value, problem = parse_arguments(text) if part.kind == "function" else (None, None)
+    if part.placed:
+        text, wrong = place(text, part.placed)
+        value, problem = (None, wrong) if wrong else parse_arguments(text)
     return ToolCall(index, part.kind, part.id, part.name, text, *_released(part, text, value, problem, reply))
 
 
@@ -342,25 +383,44 @@ def _released(
     part: _Part, text: str, value: dict[str, Any] | None, problem: str | None, reply: Reply
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The promise: arguments and no problem only for a call that is closed, by its own end event or by that of the reply, and whole."""
-    if not (part.ended or reply.complete):
-        return None, f"{STREAM_BROKE}: {reply.errors[0].type}" if reply.errors else NO_FINISH
-    if reply.stop == "length" and (problem or not text or part.kind == "custom"):
-        return None, "cut by the length limit"
-    return value, problem
+    closed = reply.complete and not part.own_end and (part.finished or reply.ended)
+    if part.damaged or not (part.ended or closed):
+        if reply.errors:
+            return None, f"{STREAM_BROKE}: {reply.errors[0].type}"
+        return None, NOT_CLOSED if part.own_end and reply.complete else NO_FINISH
+    if (cut := cut_short(reply)) and (problem or not text or part.kind == "custom"):
+        return None, cut
+    return value, problem or (None if part.name else "no name")
+
+
+def cut_short(reply: Reply) -> str | None:
+    """In words why a reply with this finish reason may end inside a call: only an object that is closed, or its own end, shows then that it is whole."""
+    match reply.stop:
+        case None | "stop" | "tool_calls" | "pause":
+            return None
+        case "length":
+            return "cut by the length limit"
+        case _:
+            return f"cut: the reply ended with {reply.finish_reason!r}"
 
 
 # ---------------------------------------------------------------------------------------------------------------- the way back
 
 
-def unfold(reply: Reply, numbers: Literal["parts", "calls"]) -> list[Delta]:
+def unfold(reply: Reply, numbers: Literal["parts", "calls", "nothing"]) -> list[Delta]:
     """Deltas that assemble to `reply`; `numbers` is what an index counts in the dialect that will say them."""
     choices = reply.choices or (reply,)
     out: list[Delta] = []
     for number, choice in enumerate(choices):
         out.append(Start(Key(number), reply.role or "assistant", reply.id, reply.model))
         for index, part in enumerate(choice.parts):
-            out += _unfold_part(part, Key(number, index if numbers == "parts" else None))
-    out += [Finish(Key(number), choice.finish_reason) for number, choice in enumerate(choices) if choice.finish_reason]
+            key = Key(number, index if numbers == "parts" else None, serial=numbers == "nothing")
+            out += _unfold_part(part, key)
+    out += [
+        Finish(Key(number), choice.finish_reason, detail=choice.finish_detail)
+        for number, choice in enumerate(choices)
+        if choice.finish_reason
+    ]
     if reply.usage:
         counts = {name: count for name in USAGE_COUNTS if (count := getattr(reply.usage, name)) is not None}
         out.append(UsageUpdate(counts, {}))
@@ -382,7 +442,7 @@ def _unfold_part(part: Part, key: Key) -> list[Delta]:
         case RefusalPart(text):
             return [PartStart(key, "refusal"), *_pieces(Refusal, key, text), PartEnd(key)]
         case ToolCall():
-            at = replace(key, index=part.index if key.index is None else key.index)
+            at = replace(key, index=part.index if key.index is None and not key.serial else key.index)
             start = ToolCallStart(replace(at, id=part.id), part.kind, part.name)
             return [start, *_pieces(Arguments, at, part.arguments_text), *([] if is_open(part) else [PartEnd(at)])]
         case OpaquePart(kind, payloads, arguments_text):

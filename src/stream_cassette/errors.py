@@ -38,6 +38,14 @@ class CannotSay(StreamCassetteError):
     """A reply, delta or event cannot be written in the wire dialect asked for."""
 
 
+class NotApplicable(StreamCassetteError):
+    """A mutator has nothing to act on in this stream, or works below the level of what is fed: a test with it could not fail."""
+
+
+class LawBroken(AssertionError):
+    """An assembler breaks the law of a mutation; the text has the mutators as code, the stream, what broke, and how to keep it."""
+
+
 class CassetteError(StreamCassetteError):
     """A cassette file that cannot be read or written; `where` names file and line."""
 
@@ -56,6 +64,10 @@ class RecordingTooShort(StreamCassetteError):
 
 class NothingIntercepted(StreamCassetteError):
     """A marked test in which no request went over the tape and the recording was not read."""
+
+
+class Unplayed(StreamCassetteError):
+    """Recorded interactions of the test that the code under test did not ask for."""
 
 
 class AssembledDiffers(StreamCassetteError):
@@ -77,3 +89,7 @@ class CassetteMiss(_Explained, BaseException):
     a stale cassette into seconds of backoff and a connection error. Code under test that catches `BaseException` hides nothing either: the
     tape notes the first miss and the test fails with it.
     """
+
+
+class LiveConnection(CassetteMiss):
+    """A connection to the network, past every door of the tape, while it only replays; `what` names the client library."""

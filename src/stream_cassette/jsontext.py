@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import jiter
@@ -33,6 +34,12 @@ def dump(value: Any) -> str:
     """Compact JSON, characters as themselves; all escaped where a lone surrogate leaves no other way."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if is_unicode(text) else json.dumps(value, separators=(",", ":"))
+
+
+def join(pieces: Iterable[str]) -> str:
+    """The pieces as one text. A character that the wire cut between its two surrogate escapes becomes one again."""
+    text = "".join(pieces)
+    return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def is_unicode(text: str) -> bool:

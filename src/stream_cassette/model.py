@@ -61,13 +61,17 @@ COMPLETE = Ending("complete")
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One HTTP request and its response, body read by read."""
+    """One HTTP request and its response, body read by read.
+
+    `was` names the compression that came off while recording, as the content-encoding header had it (`gzip`); `reads` are what it held.
+    """
 
     request: Request
     status: int
     headers: Headers
     reads: tuple[Read, ...]
     ending: Ending = COMPLETE
+    was: str = ""
 
     @property
     def body(self) -> bytes:
@@ -260,10 +264,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class UsageUpdate:
-    """Token counts so far. `counts` has the names of `Usage`, `raw` is the provider's own object; None says nothing."""
+    """Token counts so far. `counts` has the names of `Usage`, `raw` is the provider's own object; None says nothing.
+
+    `fallback`: counted by a service in between; it counts only where the model says nothing itself.
+    """
 
     counts: Mapping[str, int]
     raw: Mapping[str, Any]
+    fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +417,7 @@ _STOPS: Mapping[str, Stop] = {
     "eos": "stop",
     "length": "length",
     "max_tokens": "length",
+    "model_length": "length",
     "model_context_window_exceeded": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
@@ -417,10 +426,44 @@ _STOPS: Mapping[str, Stop] = {
     "refusal": "refusal",
     "pause_turn": "pause",
     "error": "error",
+    "insufficient_system_resource": "error",
     "completed": "stop",
     "incomplete": "length",
     "max_output_tokens": "length",
     "failed": "error",
+    # Gemini (https://ai.google.dev/api/generate-content#FinishReason), its interactions, and Cohere
+    "STOP": "stop",
+    "COMPLETE": "stop",
+    "STOP_SEQUENCE": "stop",
+    "MAX_TOKENS": "length",
+    "TOOL_CALL": "tool_calls",
+    "requires_action": "tool_calls",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    "MALFORMED_FUNCTION_CALL": "error",
+    "UNEXPECTED_TOOL_CALL": "error",
+    "TOO_MANY_TOOL_CALLS": "error",
+    "MISSING_THOUGHT_SIGNATURE": "error",
+    "MALFORMED_RESPONSE": "error",
+    "ERROR": "error",
+    "TIMEOUT": "error",
+    # Bedrock (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_MessageStopEvent.html) and Titan
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+    "malformed_model_output": "error",
+    "malformed_tool_use": "error",
+    "FINISH": "stop",
+    "FINISHED": "stop",
+    "STOP_CRITERIA_MET": "stop",
+    "LENGTH": "length",
+    "CONTENT_FILTERED": "content_filter",
+    "INTERVENED": "content_filter",
 }
 
 
@@ -476,8 +519,8 @@ class Reply:
         """`finish_reason` in one vocabulary for all providers; None while there is none."""
         if self.finish_reason is None:
             return None
-        if self.finish_reason == "completed" and self.tool_calls:
-            return "tool_calls"  # the word of a wire that makes no difference there
+        if self.finish_reason in ("completed", "STOP") and self.tool_calls:
+            return "tool_calls"  # the words of wires that make no difference there
         return _STOPS.get(self.finish_detail or "") or _STOPS.get(self.finish_reason, "other")
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from .arguments import parse_arguments
+from .assembler import cut_short
 from .dialects import dialect as named
 from .model import Part, ReasoningPart, RefusalPart, Reply, ReplyError, TextPart, ToolCall, Usage
 from .stream import Stream, synthesize
@@ -108,6 +109,6 @@ def _call(draw: st.DrawFn, shell: Reply, index: int, kind: Any) -> ToolCall:
     value, problem = parse_arguments(text) if kind == "function" else (None, None)
     if not shell.complete:
         value, problem = None, f"the stream broke: {shell.errors[0].type}" if shell.errors else "no finish reason"
-    elif shell.stop == "length" and (problem or not text or kind == "custom"):
-        value, problem = None, "cut by the length limit"
+    elif (cut := cut_short(shell)) and (problem or not text or kind == "custom"):
+        value, problem = None, cut
     return ToolCall(index, kind, f"call_{index}", name, text, value, problem)

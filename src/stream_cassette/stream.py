@@ -43,7 +43,13 @@ class Stream:
     @cached_property
     def deltas(self) -> tuple[Delta, ...]:
         dialect = self._dialect
-        return tuple(delta for frame in self.frames for delta in dialect.read(frame)) if dialect else ()
+        return tuple(delta for said in self.deltas_by_frame for delta in said)
+
+    @cached_property
+    def deltas_by_frame(self) -> tuple[tuple[Delta, ...], ...]:
+        """What each of `frames` says."""
+        dialect = self._dialect
+        return tuple(tuple(dialect.read(frame)) if dialect else () for frame in self.frames)
 
     @property
     def reply(self) -> Reply:
@@ -63,13 +69,18 @@ class Stream:
         assembler = Assembler(
             self.dialect, content_type=self.exchange.header("content-type"), url=self.exchange.request.url
         )
-        for frame in self.frames:
-            assembler.feed(frame)
+        for read in self.exchange.reads:  # not `frames`, which would keep a long body a second and third time
+            assembler.feed_bytes(read.data)
         assembler.close()
         return assembler.dialect, assembler.result()
 
 
 _NOWHERE = Request("POST", "https://synthesized.invalid/")
+_CONTENT_TYPES = {
+    "sse": "text/event-stream",
+    "eventstream": "application/vnd.amazon.eventstream",
+    "jsonlines": "application/x-ndjson",
+}
 
 
 def synthesize(reply: Reply, dialect: str, *, request: Request = _NOWHERE, lossy: bool = False) -> Stream:
@@ -85,7 +96,7 @@ def synthesize(reply: Reply, dialect: str, *, request: Request = _NOWHERE, lossy
         )
     written = speaker.finish(speaker.write(unfold(reply, speaker.numbers)))
     reads = tuple(Read(0, frame.raw) for frame in written)
-    return Stream(Exchange(request, 200, (("content-type", "text/event-stream"),), reads), dialect)
+    return Stream(Exchange(request, 200, (("content-type", _CONTENT_TYPES[speaker.framing]),), reads), dialect)
 
 
 def assembled(reply: Reply) -> dict[str, Any]:
@@ -97,6 +108,7 @@ def assembled(reply: Reply) -> dict[str, Any]:
         "tool_calls": [_call(call) for call in reply.tool_calls],
         "incomplete_tool_calls": [_call(call) for call in reply.incomplete_tool_calls],
         "finish_reason": reply.finish_reason,
+        "finish_detail": reply.finish_detail,
         "usage": {
             name: getattr(reply.usage, name) for name in USAGE_COUNTS if getattr(reply.usage, name, None) is not None
         },

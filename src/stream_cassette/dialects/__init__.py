@@ -5,9 +5,30 @@ from __future__ import annotations
 from ..errors import UnknownDialect
 from .anthropic import Anthropic
 from .base import Dialect, Hint
+from .bedrock_converse import BedrockConverse
+from .bedrock_invoke import BedrockInvoke
+from .cohere import Cohere
+from .gemini import Gemini
+from .gemini_interactions import GeminiInteractions
+from .ollama import Ollama
 from .openai_chat import OpenAIChat
+from .openai_completions import OpenAICompletions
+from .openai_responses import OpenAIResponses
+from .tool_events import ToolEvents
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIChat(), Anthropic())
+DIALECTS: tuple[Dialect, ...] = (
+    OpenAIChat(),
+    OpenAIResponses(),
+    OpenAICompletions(),
+    Anthropic(),
+    Gemini(),
+    GeminiInteractions(),
+    BedrockConverse(),
+    BedrockInvoke(),
+    Cohere(),
+    Ollama(),
+    ToolEvents(),
+)
 
 
 def dialect(name: str) -> Dialect:

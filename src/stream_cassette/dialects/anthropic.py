@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from .. import jsontext
 from ..framing import sse
 from ..model import (
     Arguments,
+    ArgumentsAt,
     Delta,
     End,
     Finish,
@@ -34,18 +35,23 @@ from ..model import (
     UsageUpdate,
     Whole,
 )
+from .anthropic_quirks import QUIRKS
 from .base import (
+    Framing,
     Hint,
+    Spelling,
     UsageNames,
     as_dict,
-    as_int,
+    as_index,
     as_list,
     as_text,
     common_losses,
+    opaque_kind,
     payload_of,
     read_error,
     read_frame,
     read_usage,
+    wire_name,
     write_usage,
 )
 
@@ -54,6 +60,8 @@ USAGE: UsageNames = {
     "output_tokens": [("output_tokens",)],
     "cached_tokens": [("cache_read_input_tokens",)],
 }
+
+_NO_USAGE = {"input_tokens": None, "output_tokens": None}
 
 _EVENTS = frozenset(
     (
@@ -70,7 +78,15 @@ _EVENTS = frozenset(
 @dataclass(frozen=True)
 class Anthropic:
     name: str = "anthropic"
-    numbers: Literal["parts", "calls"] = "parts"
+    framing: Framing = "sse"
+    end_mark: bool = True
+    numbers: Literal["parts", "calls", "nothing"] = "parts"
+    length_word: str = "max_tokens"
+    usage_rides: bool = False
+
+    @property
+    def quirks(self) -> Mapping[str, Spelling]:
+        return QUIRKS
 
     def recognise(self, hint: Hint) -> int:
         match hint.payload:
@@ -78,13 +94,18 @@ class Anthropic:
                 return 90
             case {"type": "message", "content": list(), "role": _}:
                 return 80
+            case {"message": dict()} | {"index": int()} if hint.event in _EVENTS:
+                return 80  # the type stands on the event line alone
             case {"type": "error", "error": dict()}:
                 return 40
             case _:
                 return 0  # a ping says nothing: Anthropic's legacy completions send it too
 
     def payload(self, frame: Frame) -> Any:
-        return payload_of(frame)
+        payload = payload_of(frame)
+        if isinstance(payload, dict) and "type" not in payload and frame.event != "message":
+            return {"type": frame.event, **payload}
+        return payload
 
     def read(self, frame: Frame) -> list[Delta]:
         return read_frame(frame, self.deltas)
@@ -92,7 +113,7 @@ class Anthropic:
     def deltas(self, payload: Any, event: str = "message") -> list[Delta]:
         if not isinstance(payload, dict):
             return [Unknown(event, payload)]
-        key = Key(index=as_int(payload.get("index")))
+        key = Key(index=as_index(payload.get("index")))
         # Gateways drop the type from the payload now and then; an event line without a name is called "message" by the framing.
         match payload.get("type", event.removeprefix("message") and event):
             case "content_block_delta":
@@ -129,9 +150,9 @@ class Anthropic:
             if type_ == "message_start":
                 numbers.clear()
             if type_ == "content_block_start":
-                numbers[as_int(payload.get("index"))] = len(numbers)
+                numbers[as_index(payload.get("index"))] = len(numbers)
             if type_ in ("content_block_start", "content_block_delta", "content_block_stop"):
-                old = as_int(payload.get("index"))
+                old = as_index(payload.get("index"))
                 if (new := numbers.get(old, old)) != old:
                     frame = sse.encode(jsontext.dump({**payload, "index": new}), frame.event, frame)
             out.append(frame)
@@ -151,7 +172,7 @@ def _loss(part: Any) -> str | None:
             return "a tool call with free text"
         case ToolCall():
             return None if part.id or part.name else "a tool call without id and name"
-        case OpaquePart(kind, ({"type": str(type_)}, *_)) if type_ == kind:
+        case OpaquePart(kind, ({"type": str(type_)}, *_)) if type_ == wire_name(kind):
             return None
         case OpaquePart():
             return f"the part {part.kind!r}"
@@ -190,7 +211,7 @@ def _read_block(block: dict[str, Any], key: Key) -> list[Delta]:
             arguments = given if isinstance(given, str) else jsontext.dump(given) if given else ""
             return [ToolCallStart(its_key, "function", as_text(block.get("name"))), *_say(Arguments, key, arguments)]
         case type_:
-            kind = as_text(type_) or "unknown"
+            kind = opaque_kind(as_text(type_) or "unknown")
             return [PartStart(key, kind), Opaque(key, kind, block)]
 
 
@@ -205,7 +226,7 @@ def _read_block_delta(delta: dict[str, Any], key: Key) -> list[Delta]:
         case "signature_delta":
             return _say(Signature, key, delta.get("signature"))
         case type_:
-            return [Opaque(key, as_text(type_) or "unknown", delta)]
+            return [Opaque(key, opaque_kind(as_text(type_) or "unknown"), delta)]
 
 
 def _say(kind: type[Text | Reasoning | Signature | Arguments], key: Key, text: Any) -> list[Delta]:
@@ -242,6 +263,8 @@ class _Writer:
 
     def _flush(self) -> None:
         if self._event:
+            if self._like is None and self._event["type"] == "message_delta":
+                self._event.setdefault("usage", {"output_tokens": None})
             self._frames.append(sse.encode(jsontext.dump(self._event), self._event["type"], self._like))
         self._event, self._joins = {}, ()
 
@@ -269,7 +292,7 @@ class _Writer:
                     key, empty, Text if kind == "text" else Reasoning, *((Signature,) if kind == "reasoning" else ())
                 )
             case PartStart(key, kind):
-                self._open("content_block_start", Opaque, index=key.index, content_block={"type": kind})
+                self._open("content_block_start", Opaque, index=key.index, content_block={"type": wire_name(kind)})
             case ToolCallStart(key, _, name):
                 block = {"type": "tool_use", **({"id": key.id} if key.id else {}), "name": name, "input": {}}
                 self._open_block(key, block, Arguments)
@@ -303,7 +326,7 @@ class _Writer:
                 self._alone(sse.encode(text, like=self._like))
             case StreamError(type_, message, payload):
                 self._open("error", error={"type": type_, "message": message} if payload is None else payload)
-            case Refusal() | Whole():
+            case Refusal() | Whole() | ArgumentsAt():
                 pass  # this wire has no words for them
 
     def _open_block(self, key: Key, block: dict[str, Any], *joins: type) -> None:
@@ -350,6 +373,8 @@ class _Writer:
             "stop_sequence": None,
             **lent,
         }
-        if self._like is None and (updates := [delta for delta in self._deltas if isinstance(delta, UsageUpdate)]):
-            message["usage"] = write_usage(updates[-1], USAGE)  # the official client reads it here first
+        if self._like is None:
+            # The official client reads usage here first and insists on the object; counts of null say nothing.
+            updates = [delta for delta in self._deltas if isinstance(delta, UsageUpdate)]
+            message["usage"] = write_usage(updates[-1], USAGE) if updates else dict(_NO_USAGE)
         return message

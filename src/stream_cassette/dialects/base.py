@@ -7,16 +7,51 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from .. import jsontext
-from ..model import USAGE_COUNTS, Delta, End, Frame, Keepalive, Reply, StreamError, ToolCall, Unknown, UsageUpdate
+from ..framing import jsonlines, sse
+from ..model import (
+    USAGE_COUNTS,
+    Delta,
+    End,
+    Frame,
+    Keepalive,
+    Reply,
+    StreamError,
+    ToolCall,
+    Unknown,
+    UsageUpdate,
+)
+
+Framing = Literal["sse", "eventstream", "jsonlines"]
+
+
+Trait = Literal["call_index", "call_id", "end_mark", "whole_frames"]
+"""Something of a stream that one change may erase and another may need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Another way in which real servers of a dialect spell the same reply.
+
+    `why`: who sends it, and what breaks where nobody thought of it. `rewrite`: all frames of a healthy stream → for each what stands in its place; the
+    frames unchanged where there is nothing to spell so. `erases`: what of the stream is gone after it (`call_index` ...). `other_finish`: it says
+    another finish reason, `more_parts`: it adds content that is carried and not interpreted; a reader must bear both.
+    """
+
+    why: str
+    rewrite: Callable[[Sequence[Frame]], list[list[Frame]]]
+    erases: frozenset[Trait] = frozenset()
+    other_finish: bool = False
+    more_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What there is to recognise a dialect by: the request URL and the content type (empty if not known), and the first JSON payload."""
+    """What there is to recognise a dialect by: the request URL and the content type (empty if not known), the first JSON payload and its event name."""
 
     payload: Any
     url: str = ""
     content_type: str = ""
+    event: str = "message"
 
 
 class Dialect(Protocol):
@@ -28,8 +63,33 @@ class Dialect(Protocol):
         ...
 
     @property
-    def numbers(self) -> Literal["parts", "calls"]:
-        """What an index counts on this wire: every content part, or tool calls alone."""
+    def framing(self) -> Framing:
+        """The framing that it is written in; what it reads may come in another."""
+        ...
+
+    @property
+    def numbers(self) -> Literal["parts", "calls", "nothing"]:
+        """What an index counts on this wire: every content part, or tool calls alone; or there is none, and parts follow one another."""
+        ...
+
+    @property
+    def end_mark(self) -> bool:
+        """Does this wire say when it is over, beside the finish reason (`[DONE]`, `message_stop`)?"""
+        ...
+
+    @property
+    def length_word(self) -> str:
+        """The finish reason where the length limit struck."""
+        ...
+
+    @property
+    def usage_rides(self) -> bool:
+        """May usage stand on any event of this wire?"""
+        ...
+
+    @property
+    def quirks(self) -> Mapping[str, Spelling]:
+        """Spellings of the same reply that real servers send, by name."""
         ...
 
     def recognise(self, hint: Hint) -> int:
@@ -103,7 +163,7 @@ def _payload_text(frame: Frame) -> str | None:
 
 
 def _read_dataless(frame: Frame) -> list[Delta]:
-    said = frame.raw.strip(b"\r\n \xef\xbb\xbf")
+    said = frame.raw.strip(b"\r\n \xef\xbb\xbf[],")  # brackets and commas: what holds a JSON array together
     if not said or said.startswith(b":"):
         return [Keepalive()]
     if frame.problem:
@@ -111,11 +171,73 @@ def _read_dataless(frame: Frame) -> list[Delta]:
     return [Unknown(frame.event, said.decode("utf-8", "replace"))]
 
 
+# ----------------------------------------------------------------------------------------------------- writing in any framing
+
+
+# Not line ends of JSON lines, but many a client takes them for such; escaped, nobody can.
+_LINE_SEPARATORS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
+
+
+def write_json(payload: Any, framing: Framing, event: str = "message", like: Frame | None = None) -> Frame:
+    """The frame of a JSON payload in the framing of `like`, else in `framing` (one of the two that carry text)."""
+    text = jsontext.dump(payload)
+    if framing_of(like, framing) == "jsonlines":
+        return jsonlines.encode(text.translate(_LINE_SEPARATORS), like)
+    return sse.encode(text, event, like)
+
+
+def write_keepalive(framing: Framing, like: Frame | None = None) -> Frame:
+    return Frame(b"\n" if framing_of(like, framing) == "jsonlines" else b": keepalive\n\n")
+
+
+def write_damage(error: StreamError, framing: Framing, like: Frame | None = None) -> list[Frame]:
+    """Damage keeps its bytes: those of `like`, if it was read there, else its text. Binary damage has no other way to be written."""
+    if like is not None and (like.problem is not None or like.data == error.payload):
+        return [like]
+    if not isinstance(error.payload, str) or framing == "eventstream":
+        return []
+    return [jsonlines.encode(error.payload, like) if framing == "jsonlines" else sse.encode(error.payload, like=like)]
+
+
+def framing_of(like: Frame | None, default: Framing) -> Framing:
+    if like is None or like.data is None:
+        return default
+    # No line of an event stream with data begins like this.
+    return "jsonlines" if like.raw.lstrip(b" \t\r\n\xef\xbb\xbf")[:1] in (b"{", b"[", b",") else "sse"
+
+
+def relinked(frames: Sequence[Frame]) -> list[Frame]:
+    """The same frames; the elements of a JSON array body opened and parted as an array needs it."""
+    found = list(frames)
+    return jsonlines.relink(found) if all(framing_of(frame, "jsonlines") == "jsonlines" for frame in found) else found
+
+
 # -------------------------------------------------------------------------------------------------- tolerant looks at a value
 
 
 def as_int(value: Any) -> int | None:
     return value if type(value) is int else None  # a bool is no index
+
+
+def as_index(value: Any) -> int | None:
+    """A number of a part or call, also where a server sends it as `"0"` or `0.0`."""
+    if isinstance(value, str):
+        return int(value) if len(value) < 10 and value.lstrip("-").isdecimal() and value.isascii() else None
+    return int(value) if isinstance(value, float) and value.is_integer() else as_int(value)
+
+
+_OURS = ("text", "reasoning", "refusal", "call")
+_THEIRS = " of the wire"
+
+
+def opaque_kind(name: str) -> str:
+    """The kind of an opaque part from the wire's word for it, which may be one of our own words for a part that is interpreted."""
+    return f"{name}{_THEIRS}" if name in _OURS else name
+
+
+def wire_name(kind: str) -> str:
+    """The wire's word for an opaque kind."""
+    return kind.removesuffix(_THEIRS)
 
 
 def as_text(value: Any) -> str:
@@ -143,7 +265,7 @@ UsageNames = Mapping[str, Sequence[tuple[str, ...]]]
 """For each count of `Usage` the paths under which the dialect's usage object may hold it; the first is the one to write."""
 
 
-def read_usage(raw: Any, names: UsageNames) -> list[Delta]:
+def read_usage(raw: Any, names: UsageNames, *, fallback: bool = False) -> list[Delta]:
     """The update that a usage object says: none where it is missing, null or without any value."""
     if not isinstance(raw, dict) or all(value is None for value in raw.values()):
         return []
@@ -153,10 +275,12 @@ def read_usage(raw: Any, names: UsageNames) -> list[Delta]:
             value: Any = raw
             for key in path:
                 value = as_dict(value).get(key)
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)  # Titan counts in 6.0
             if as_int(value) is not None:
                 counts[name] = value
                 break
-    return [UsageUpdate(counts, raw)]
+    return [UsageUpdate(counts, raw, fallback)]
 
 
 def write_usage(update: UsageUpdate, names: UsageNames) -> dict[str, Any]:
@@ -177,17 +301,56 @@ def write_usage(update: UsageUpdate, names: UsageNames) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------- what cannot be said
 
 NO_FINISH = "no finish reason"
+NOT_CLOSED = "no end event of its own"
 STREAM_BROKE = "the stream broke"
 
 
 def is_open(call: ToolCall) -> bool:
     """Had the wire not closed this call when it ended?"""
-    return call.problem is not None and call.problem.startswith((NO_FINISH, STREAM_BROKE))
+    return call.problem is not None and call.problem.startswith((NO_FINISH, NOT_CLOSED, STREAM_BROKE))
 
 
-def common_losses(reply: Reply, counts: UsageNames) -> list[str]:
-    """What no dialect with this usage object can say."""
+def arguments_field(name: str, text: str, like: Frame | None) -> dict[str, Any]:
+    """`{name: arguments}` for a wire that sends them as a JSON value. What is no object is only said again, where `like` may have said it."""
+    try:
+        value = jsontext.parse(text)
+    except ValueError:
+        value = text
+    if isinstance(value, dict):
+        return {name: value}
+    return {name: text if isinstance(value, str | None) else value} if like else {}
+
+
+def object_loss(call: ToolCall) -> str | None:
+    """What is lost of a call on a wire that sends arguments as a JSON value, not as text."""
+    if call.kind == "custom":
+        return "a tool call with free text"
+    if not call.name:
+        return "a tool call without a name"
+    try:
+        value = jsontext.parse(call.arguments_text) if call.arguments_text else {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        return f"arguments that are no JSON object: {call.arguments_text[:60]!r}"
+    if call.arguments_text and jsontext.dump(value) != call.arguments_text:
+        return f"the spelling of the arguments {call.arguments_text[:60]!r}"
+    return None
+
+
+def untyped_errors(reply: Reply) -> list[str]:
+    """What is lost of errors on a wire that sends them as a mere text."""
+    return [
+        f"the type of the error {error.type!r}"
+        for error in reply.errors
+        if error.type != (read_error(error.payload).type if isinstance(error.payload, dict) else "error")
+    ]
+
+
+def common_losses(reply: Reply, counts: UsageNames, *, details: bool = False) -> list[str]:
+    """What no dialect with this usage object can say; `details`: this one has a second word for why a reply ends."""
     out = [f"the error {error.type!r}" for error in reply.errors if error.type.startswith("wire:")]
+    out += [f"the finish detail {reply.finish_detail!r}"] if reply.finish_detail and not details else []
     if reply.usage:
         sent = [name for name in USAGE_COUNTS if getattr(reply.usage, name) is not None]
         out += [f"usage.{name}" for name in sent if name not in counts] or ([] if sent else ["usage without any count"])

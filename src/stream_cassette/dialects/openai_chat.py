@@ -7,7 +7,7 @@ can be relied on: choices may be empty or lack `delta`, a tool call its index or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from .. import jsontext
 from ..framing import sse
 from ..model import (
     Arguments,
+    ArgumentsAt,
     Delta,
     End,
     Finish,
@@ -40,20 +41,26 @@ from ..model import (
     Whole,
 )
 from .base import (
+    Framing,
     Hint,
+    Spelling,
     UsageNames,
     as_dict,
+    as_index,
     as_int,
     as_list,
     as_text,
     common_losses,
     is_open,
+    opaque_kind,
     payload_of,
     read_error,
     read_frame,
     read_usage,
+    wire_name,
     write_usage,
 )
+from .openai_chat_quirks import QUIRKS
 
 USAGE: UsageNames = {
     "input_tokens": [("prompt_tokens",), ("input_tokens",)],
@@ -83,7 +90,16 @@ _NO_REASON = ("", "None", "null")  # SGLang and others send the word instead of 
 @dataclass(frozen=True)
 class OpenAIChat:
     name: str = "openai-chat"
-    numbers: Literal["parts", "calls"] = "calls"
+    framing: Framing = "sse"
+    end_mark: bool = True
+    numbers: Literal["parts", "calls", "nothing"] = "calls"
+    length_word: str = "length"
+    usage_rides: bool = True
+
+
+    @property
+    def quirks(self) -> Mapping[str, Spelling]:
+        return QUIRKS
 
     def recognise(self, hint: Hint) -> int:
         payload = as_dict(hint.payload)
@@ -151,16 +167,18 @@ def _loss(part: Any) -> str | None:
 
 
 def _read_choice(choice: dict[str, Any], payload: dict[str, Any], out: list[Delta]) -> None:
-    at = as_int(choice.get("index")) or 0
-    delta = choice.get("delta")
-    if isinstance(delta, dict):
+    at = as_index(choice.get("index")) or 0
+    delta, message = choice.get("delta"), choice.get("message")
+    if isinstance(delta, dict) and (delta or not isinstance(message, dict)):
         _read_delta(delta, Key(at), payload, out)
-    elif isinstance(message := choice.get("message"), dict):
+    elif isinstance(message, dict):
         # The whole message, unstreamed or restated at the end; beside a delta it repeats what was streamed so far.
         _read_message(message, Key(at), payload, out)
     reason = choice.get("finish_reason")
     if isinstance(reason, str) and reason not in _NO_REASON:
         out.append(Finish(Key(at), reason))
+    if error := choice.get("error"):
+        out.append(read_error(error))
 
 
 def _read_delta(delta: dict[str, Any], key: Key, payload: dict[str, Any], out: list[Delta]) -> None:
@@ -191,7 +209,7 @@ def _read_delta(delta: dict[str, Any], key: Key, payload: dict[str, Any], out: l
         out.append(Refusal(key, refusal))
     for name, value in delta.items():
         if name not in _READ and value:
-            out.append(Opaque(key, name, value))
+            out.append(Opaque(key, opaque_kind(name), value))
     _read_calls(delta, key, out)
 
 
@@ -220,11 +238,15 @@ def _read_content_item(item: Any, key: Key) -> list[Delta]:
 
 
 def _read_calls(delta: dict[str, Any], key: Key, out: list[Delta], *, whole: bool = False) -> None:
-    for entry in as_list(delta.get("tool_calls")):
+    entries = as_list(delta.get("tool_calls"))
+    # Entries of one list that have neither number nor id are told apart by their places in it.
+    alike = [each for each in entries if not (isinstance(each, dict) and ("index" in each or each.get("id")))]
+    for place, entry in enumerate(entries):
         if isinstance(entry, dict):
             custom = isinstance(entry.get("custom"), dict)
             said = as_dict(entry.get("custom" if custom else "function"))
-            its_key = Key(key.choice, as_int(entry.get("index")), str(entry.get("id") or "") or None)
+            number = place if len(alike) > 1 else as_index(entry.get("index"))
+            its_key = Key(key.choice, number, _id(entry.get("id")))
             _read_call(
                 its_key,
                 "custom" if custom else "function",
@@ -235,6 +257,10 @@ def _read_calls(delta: dict[str, Any], key: Key, out: list[Delta], *, whole: boo
             )
     if isinstance(legacy := delta.get("function_call"), dict):
         _read_call(key, "function", legacy.get("name"), legacy.get("arguments"), whole, out)
+
+
+def _id(value: Any) -> str | None:
+    return str(value) if type(value) is int else as_text(value) or None
 
 
 def _read_call(
@@ -280,7 +306,7 @@ class _Writer:
         self._lent = as_dict(payload_of(like)) if like else {}
         self._lent_choices = [as_dict(choice) for choice in as_list(self._lent.get("choices"))]
         self._custom = {
-            delta.key.index for delta in deltas if isinstance(delta, ToolCallStart) and delta.kind == "custom"
+            (delta.key.choice, delta.key.index) for delta in deltas if isinstance(delta, ToolCallStart) and delta.kind == "custom"
         }
         self._envelope = self._make_envelope()
         self._open()
@@ -298,8 +324,8 @@ class _Writer:
     def frames(self) -> list[Frame]:
         for delta in self._deltas:
             match delta:
-                case PartStart() | PartEnd():
-                    pass  # chunks have no such borders
+                case PartStart() | PartEnd() | ArgumentsAt():
+                    pass  # chunks have no such borders, and arguments only as text
                 case End():
                     self._alone(sse.encode("[DONE]", like=self._like))
                 case Keepalive():
@@ -382,14 +408,14 @@ class _Writer:
             case Signature(_, text):
                 to["reasoning_details"] = [{"type": "reasoning.text", "signature": text}]
             case Opaque(_, kind, payload):
-                to[kind] = [payload] if kind in _LISTED else payload
+                to[wire_name(kind)] = [payload] if kind in _LISTED else payload
             case Text(_, text):
                 to["content"] = text
             case Refusal(_, text):
                 to["refusal"] = text
 
     def _reasoning_names(self) -> list[str]:
-        lent = [
+        lent: list[str] = [
             name
             for each in self._lent_choices
             for name in ("reasoning", "reasoning_content")
@@ -398,7 +424,7 @@ class _Writer:
         return lent or ["reasoning_content"]
 
     def _say_call(self, delta: ToolCallStart | Arguments, entries: list[dict[str, Any]]) -> None:
-        custom = delta.key.index in self._custom
+        custom = (delta.key.choice, delta.key.index) in self._custom
         kind, field = ("custom", "input") if custom else ("function", "arguments")
         if isinstance(delta, Arguments) and self._continues(delta):
             self._entries[-1][1][kind][field] = delta.text

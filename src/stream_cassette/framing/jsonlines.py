@@ -23,7 +23,7 @@ _BETWEEN = _SPACE + b","  # what parts the elements of an array
 _PLAIN = re.compile(rb'(?:[^"{}\[\]\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+')
 # Inside a string: on to its quote, to the line end that breaks it off, or to a last backslash whose character has not come yet.
 _IN_STRING = re.compile(rb'(?:[^"\\\n]++|\\[^\n]|\\(?=\n))*+')
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+("|\Z)')  # also one that is not closed, so that each byte is looked at once
 _OPENING = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r]*+[{\[]")
 _LINE = re.compile(rb"[^\n]*+\n")
 _QUOTE, _LF, _BACKSLASH, _BRACE, _BRACKET_END, _BRACE_END = b'"\n\\{]}'
@@ -195,10 +195,11 @@ class Decoder:
 
 def _is_object(line: bytes) -> bool:
     """Does the line hold one object, not indented as the inside of a printed one is?"""
-    bare = _STRING.sub(b"", line)
+    if not line.startswith(b"{") or not line.rstrip().endswith(b"}"):
+        return False
+    bare = _STRING.sub(lambda match: b"" if match[1] else b'"', line)
     return (
-        line.startswith(b"{")
-        and bare.rstrip().endswith(b"}")
+        bare.rstrip().endswith(b"}")
         and b'"' not in bare
         and bare.count(b"{") == bare.count(b"}")
         and bare.count(b"[") == bare.count(b"]")

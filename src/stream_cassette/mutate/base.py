@@ -11,7 +11,7 @@ from ..dialects import dialect as named
 from ..dialects.base import Dialect, Trait
 from ..errors import NotApplicable
 from ..lanes import Lane, Lanes
-from ..model import Delta, Exchange, Finish, Frame, Read, UsageUpdate
+from ..model import Delta, Exchange, Finish, Frame, Read, Start, UsageUpdate
 from ..stream import Stream
 from .laws import Law
 
@@ -154,13 +154,19 @@ def written(dialect: Dialect, deltas: Sequence[Delta], like: Frame) -> list[Fram
     """Frames that say just `deltas`, or `NotApplicable`."""
     frames = dialect.write(deltas, like)
     back = [delta for frame in frames for delta in dialect.read(frame)]
-    if [_meaning(delta) for delta in back] != [_meaning(delta) for delta in deltas]:
+    if _meaning(back) != _meaning(deltas):
         raise NotApplicable(f"{dialect.name} cannot say this: {list(deltas)!r}"[:300])
     return frames
 
 
-def _meaning(delta: Delta) -> Delta:
-    return UsageUpdate(delta.counts, {}) if isinstance(delta, UsageUpdate) else delta
+def _meaning(deltas: Sequence[Delta]) -> list[Delta]:
+    """What is said, whatever the spelling of counts, and however often an envelope names the same reply."""
+    said: list[Delta] = []
+    for delta in deltas:
+        meant = UsageUpdate(delta.counts, {}) if isinstance(delta, UsageUpdate) else delta
+        if not (isinstance(meant, Start) and meant in said):
+            said.append(meant)
+    return said
 
 
 def finish_slot(found: Sequence[Slot]) -> int:

@@ -14,14 +14,12 @@ from ..model import (
     Delta,
     Finish,
     Keepalive,
-    PartEnd,
     Reasoning,
     Refusal,
     Text,
     ToolCallStart,
     Unknown,
     UsageUpdate,
-    Whole,
 )
 from ..stream import Stream
 from .base import Mutator, Slot, finish_slot, pick, slots, speaker, with_deltas, with_frames, written
@@ -157,8 +155,9 @@ class InterleaveToolCalls(_Deltas):
             raise NotApplicable("there are no two calls with arguments")
         if any(delta.key.index is None and delta.key.id is None for queue in queues.values() for delta in queue):
             raise NotApplicable("this stream does not say to which call a piece belongs")
-        starts = [delta for *_, delta in places if isinstance(delta, ToolCallStart)]
-        ends = [delta for *_, delta in places if isinstance(delta, PartEnd | Whole)]
+        starts = [delta for *_, delta in places if isinstance(delta, ToolCallStart) and not delta.key.listed]
+        moved = {id(delta) for delta in [*starts, *(delta for queue in queues.values() for delta in queue)]}
+        ends = [delta for *_, delta in places if id(delta) not in moved]
         sequence = [*starts, *_turns([queues[lane] for lane in calls], self.order), *ends]
         out = said(found)
         for (at, place, _, _), delta in zip(places, sequence, strict=True):

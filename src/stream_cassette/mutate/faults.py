@@ -97,6 +97,8 @@ class CutInsideArguments(_Cut):
         left, out = wrapped.at, said(found)
         for slot, place, its_lane, piece in pieces(found):
             if its_lane == lane and len(piece.text) > left:
+                if any(isinstance(delta, Finish) for deltas in out[:slot] for delta in deltas):
+                    raise NotApplicable("the stream says before these arguments that it is finished")
                 out[slot] = [*out[slot][:place], *([replace(piece, text=piece.text[:left])] if left else [])]
                 out[slot + 1 :] = [[] for _ in out[slot + 1 :]]
                 break
@@ -402,6 +404,8 @@ class _Damage(Mutator):
         found = slots(stream)
         calls = _calls(found)
         lane = calls[pick(len(calls), call, "tool call with arguments")]
+        if any(isinstance(delta, ToolCallStart) and delta.kind == "custom" and its == lane for slot in found for delta, its in zip(slot.deltas, slot.lanes, strict=True)):
+            raise NotApplicable("free text cannot be told from damaged text")
         places = [(at, place) for at, place, its_lane, _ in pieces(found) if its_lane == lane]
         fragments = self.damaged([found[at].deltas[place] for at, place in places])
         text = "".join(delta.text for delta in fragments if isinstance(delta, Arguments))

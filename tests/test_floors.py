@@ -20,7 +20,7 @@ FLOORS: list[list[str]] = [
     ["stream"],
     ["hosts", "matching", "decoding", "recording", "playing", "settling", "tape", "strategies", "mutate.laws", "mutate.base", "mutate.*", "mutate"],
     ["settings", "clients.*", "clients", "server", "snapshot", "fuzz", "invariants"],
-    ["hooks", "scan", "orphans", "pytest_plugin", "demo", "textconv", "cli"],
+    ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "cli"],
     [""],
 ]
 # Loaded by one room alone, so that nobody pays for what he does not use.
@@ -36,7 +36,7 @@ HEAVY = {
     "httpx2": {"clients.httpx", "demo"},
     "h11": {"server"},
     "rich": {"demo"},
-    "pytest": {"pytest_plugin", "hooks", "orphans"},
+    "pytest": {"pytest_plugin", "hooks", "orphans", "collecting"},
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import deepdiff  # noqa: F401 - loaded here, so that not every run in this process loads it anew
 import httpx  # noqa: F401
@@ -13,7 +15,7 @@ import pytest
 import stream_cassette.clients
 import stream_cassette.settings
 import stream_cassette.snapshot  # noqa: F401
-from stream_cassette import Reply, serve, synthesize
+from stream_cassette import Reply, pytest_plugin, serve, synthesize
 from stream_cassette.cassette import load, update
 from stream_cassette.model import Cassette, Exchange, Interaction, Request, TextPart, ToolCall, Usage
 from stream_cassette.server import Server
@@ -55,7 +57,7 @@ def answer(request: Request) -> Exchange:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     pytester.makepyfile(agent=AGENT)
-    pytester.makeini("[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest\n")
+    pytester.makeini("[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\n")
     (pytester.path / "tests").mkdir()
     monkeypatch.setenv("PROVIDER", "http://127.0.0.1:9")
     return pytester
@@ -144,7 +146,7 @@ def test_weather():
     )
     result = run(project)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*CassetteMiss*No recorded interaction answers POST*"])
+    result.stdout.fnmatch_lines(["*CassetteMiss*no recorded interaction answers POST*"])
 
 
 def test_a_miss_after_the_test_has_ended_fails_its_teardown(project: pytest.Pytester) -> None:
@@ -324,3 +326,67 @@ def test_an_assertion_without_a_snapshot_is_explained_by_pytest(project: pytest.
     write(project, "def test_it(stream_snapshot):\n    assert 1 == 2\n")
     result = run(project)
     result.stdout.fnmatch_lines(["*assert 1 == 2*"])
+
+
+# ------------------------------------------------------------------------------------------------------------------- orphans
+
+
+def test_orphans_are_listed(project: pytest.Pytester, provider: Server) -> None:
+    path = write(project, TEST)
+    run(project, "--stream-record=once").assert_outcomes(passed=1)
+    folder = project.path / "cassettes"
+    ownerless = Cassette((Interaction(synthesize(REPLY, "openai-chat").exchange),))
+    update(folder / "by_use.yaml", lambda _: ownerless)
+    update(folder / "lost.yaml", lambda _: Cassette((Interaction(ownerless.interactions[0].exchange, "tests/gone.py::test"),)))
+    (folder / "broken.yaml").write_text("format: [")
+    (folder / "test_agent" / "lost.snap.yaml").write_text("format: 1\nsnapshots: []\n")
+    (folder / "test_agent" / ".x.yaml.0123456789ab.tmp").touch()
+    write(project, "import pytest\n\n@pytest.mark.stream_cassette('../x')\ndef test_bad():\n    pass\n\ndef test_other():\n    pass\n", "tests/test_bad.py")
+    result = run(project, "--stream-orphans", "--collect-only")
+    result.stdout.fnmatch_lines(
+        [
+            "*cassettes and snapshots without a test*",
+            "cassettes/broken.yaml: not YAML*",
+            "cassettes/by_use.yaml: no test names it; code that calls use(...) may",
+            "cassettes/lost.yaml: a cassette of no test",
+            "cassettes/test_agent/lost.snap.yaml: a snapshot of no test",
+            "cassettes/test_agent/.x.yaml.0123456789ab.tmp: left by a process that was killed while it saved",
+        ],
+        consecutive=True,
+    )
+    result.stdout.no_fnmatch_line("*test_weather.yaml*")
+    result.stdout.no_fnmatch_line("*were collected*")
+    path.unlink()
+    result = run(project, "--stream-orphans", "--collect-only", "tests/test_bad.py")
+    result.stdout.fnmatch_lines(["cassettes/test_agent/test_weather.yaml: a cassette of no test", "only the tests in *test_bad.py were collected*"])
+
+
+def test_snapshots_that_nothing_is_compared_with_are_told(project: pytest.Pytester) -> None:
+    path = write(project, "def test_it(stream_snapshot):\n    assert 1 == stream_snapshot\n    assert 2 == stream_snapshot\n")
+    run(project, "--stream-snapshot-update").assert_outcomes(passed=1)
+    path.write_text("def test_it(stream_snapshot):\n    assert 1 == stream_snapshot\n")
+    result = run(project)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*test_it.snap.yaml: nothing was compared with 1 of its snapshots; remove them: *--stream-snapshot-update"])
+    run(project, "--stream-snapshot-update").assert_outcomes(passed=1)
+    run(project).stdout.no_fnmatch_line("*nothing was compared*")
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "marks", "expected"),
+    [
+        ("a.py::test[x@y]", [], "a.py::test[x@y]"),
+        ("a.py::test@one", [pytest.mark.xdist_group("one")], "a.py::test"),
+        ("a.py::test@one", [pytest.mark.xdist_group(name="one")], "a.py::test"),
+        ("a.py::test@default", [pytest.mark.xdist_group()], "a.py::test"),
+        ("a.py::test@a_b", [pytest.mark.xdist_group("b"), pytest.mark.xdist_group("a")], "a.py::test"),
+    ],
+)
+def test_a_group_of_xdist_is_no_part_of_a_name(nodeid: str, marks: list[pytest.MarkDecorator], expected: str) -> None:
+    item: Any = SimpleNamespace(nodeid=nodeid, iter_markers=lambda name: [mark.mark for mark in marks])
+    assert pytest_plugin._nodeid(item) == expected
+
+
+def test_a_fixture_of_a_wider_scope_is_told_what_to_do(project: pytest.Pytester) -> None:
+    write(project, "import pytest\n\n@pytest.fixture(scope='module')\ndef wide(stream_cassette):\n    pass\n\ndef test_it(wide):\n    pass\n")
+    run(project).stdout.fnmatch_lines(["*ScopeMismatch*", "*with stream_cassette.use('cassettes/NAME.yaml', mode='once') as tape: ..."])

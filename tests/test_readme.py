@@ -55,7 +55,7 @@ def test_there_are_blocks() -> None:
 
 @pytest.mark.parametrize("block", TESTS, ids=lambda block: block.split("def test_")[1].split("(")[0])
 def test_a_test_of_the_readme(block: str, pytester: pytest.Pytester, provider: None) -> None:
-    pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest\n")
+    pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\n")
     pytester.makepyfile(test_readme_block=block)
     recorded = pytester.runpytest_inprocess("--stream-record=once", "--stream-snapshot-update")
     count = block.count("def test_")

@@ -8,8 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_cassette.model import Ending, Exchange, Read, Request
-from stream_cassette.redact import PLACEHOLDER, scrub, scrub_request
+from stream_cassette.errors import TapeError
+from stream_cassette.framing import eventstream, frames
+from stream_cassette.model import Ending, Exchange, FrameHeader, Read, Request
+from stream_cassette.redact import (
+    KINDS,
+    PLACEHOLDER,
+    Redaction,
+    Scrubbing,
+    Secrets,
+    is_secret_field,
+    scrub,
+    scrub_request,
+    scrub_value,
+    scrubbed,
+    secrets_of,
+    summary,
+)
+from stream_cassette.redact.bodies import scrub_body, suspects
 
 JSON = (("content-type", "application/json"),)
 
@@ -54,7 +70,7 @@ def test_headers_outside_the_allow_lists_go():
         ("x-should-retry", "true"),
         ("location", "https://u:p@example.org/next?token=abc&n=1"),
     )
-    reads = (Read(3, b"data: sk-untouched\n\n"),)
+    reads = (Read(3, b"data: sk-harmless\n\n"),)
     ending = Ending("disconnected", "read")
     found = scrub(Exchange(Request("POST", "https://example.org/", request), 307, response, reads, ending))
     assert found == Exchange(
@@ -152,7 +168,13 @@ json_values = st.recursive(
 )
 
 
-@given(json_values)
+def names(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [*value, *(name for inner in value.values() for name in names(inner))]
+    return [name for inner in value for name in names(inner)] if isinstance(value, list) else []
+
+
+@given(json_values.filter(lambda value: not any(map(is_secret_field, names(value)))))
 def test_a_json_body_keeps_its_meaning(value):
     for body in (json.dumps(value).encode(), json.dumps(value, indent=1).encode()):
         found = asked(headers=JSON, body=body).body
@@ -164,3 +186,283 @@ def test_a_json_body_keeps_its_meaning(value):
 def test_scrubbing_twice_changes_nothing_more(url, headers, body):
     once = scrub(Exchange(Request("GET", url, headers, body), 200, headers, ()))
     assert scrub(once) == once
+
+
+# ----------------------------------------------------------------------------------------------------------- what is no secret
+
+PROSE = """
+An API key is a secret. Set OPENAI_API_KEY, or pass api_key="YOUR_API_KEY" (never your password!) to the client:
+    client = OpenAI(api_key=os.environ["OPENAI_API_KEY"], organization="my-org")
+    curl -H "Authorization: Bearer $OPENAI_API_KEY" -H "x-api-key: ${KEY}" "https://api.example.org/v1?key=YOUR_API_KEY&page=2"
+    api_key = settings.openai_api_key   # or config.get_secret_value("api_key")
+    password: str = Field(min_length=8); token = tokenizer.encode(text); cookie = request.cookies.get("session")
+Basic understanding of the bearer responsibilities; basic authentication. A password: at least eight characters. The secret: practice.
+risk-free, task-oriented, disk-based, ask-me-anything, sk-learn-pipeline-v2-tutorial, sk-toggleable__control, org-mode, org-chart-2026
+postgres://user:password@localhost/db, https://example.org:8080/a@b, mailto:me@example.org, git@github.com:org/repo.git
+{"password": "must be at least 8 characters long", "password": "string", "api_key": "<your key>", "secret": "***", "api_key": null}
+https://example.org/?code=200&token=abc&q=key, Signature=none, hf_hub_download, gsk_file, xai-sdk, fw_update, r8_model, npm_config_registry
+-----BEGIN CERTIFICATE----- MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A -----END CERTIFICATE----- and -----BEGIN PRIVATE KEY-----
+"""
+# Of the wires: ids, hashes, what is sealed, what is no text.
+IDS = [
+    "call_abc123def456ghi789jkl012", "call_00_Xk3jd9fkWm2LqPz7", "chatcmpl-9xYzAbC123dEf456GhI789jKl", "chatcmpl-tool-0123456789abcdef0123456789abcdef",
+    "msg_01XFDUDYJgAACzvnptvVoYEL", "msg_0a1b2c3d4e5f60718293a4b5c6d7e8f90123456789abcdef", "toolu_01T1x1fJ34qAmk2tNTrN7Up6", "toolu_bdrk_01A2b3C4d5E6f7G8h9J0",
+    "fc_68a1b2c3d4e5f60718293a4b", "rs_0a1b2c3d4e5f60718293", "resp_67ccd3a9da748190baa7f1570fe91ac604becb25c45c1d41", "req_011CSHoEeqs5C35K2UUqR7Fy",
+    "gen-1700000000-AbCdEfGhIjKlMnOpQrSt", "fp_44709d6fcb", "run_AbC123", "file-AbC123dEf456GhI789", "asst_abc123", "thread_abc123def456", "ses-1",
+    "123e4567-e89b-12d3-a456-426614174000", "d41d8cd98f00b204e9800998ecf8427e", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", "claude-sonnet-4-5-20250929", "gpt-4o-mini-2024-07-18", "us.anthropic.claude-3-5-haiku-20241022-v1:0",
+    "arn:aws:bedrock:us-east-1:123456789012:inference-profile/x", "accounts/fireworks/models/deepseek-v3p1", "2026-11-30T14:05:11.123Z",
+]  # fmt: skip
+
+
+def blob(size: int) -> str:
+    import base64
+    import random
+
+    made = base64.b64encode(random.Random(size).randbytes(size)).decode()
+    middle = len(made) // 2
+    return f"{made[:middle]}/AKIAABCDEFGHIJKLMNOP/AIza{'Sy0aB1cD' * 5}/hf_{'aB1c' * 9}/sk-{'aB1' * 9}{made[middle:]}"
+
+
+@pytest.mark.parametrize("text", [PROSE, *IDS, blob(6000)], ids=lambda text: text[:30])
+def test_what_is_no_secret_stays(text: str) -> None:
+    bodies = [
+        text.encode(),
+        json.dumps({"error": {"message": text}}).encode(),
+        b"".join(f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text[at : at + 7]}}]})}\n\n".encode() for at in range(0, len(text), 7)),
+    ]
+    for body in bodies:
+        exchange = Exchange(Request("POST", "https://example.org/", JSON, json.dumps({"messages": [text]}).encode()), 200, (), (Read(0, body),))
+        clean, found = scrubbed(exchange)
+        assert found == ()
+        assert clean.reads == exchange.reads
+        assert json.loads(clean.request.body) == {"messages": [text]}
+
+
+@pytest.mark.parametrize("field", ["signature", "thoughtSignature", "encrypted_content"])
+def test_what_is_sealed_stays(field: str) -> None:
+    sealed = "AbC+sk-proj-abcdefghijklmnop1234567890/AIzaSy0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV=="
+    body = b"".join(f"data: {json.dumps({'choices': [{'delta': {field: piece, 'content': 'x'}}]})}\n\n".encode() for piece in (sealed[:20], sealed[20:], sealed))
+    exchange = Exchange(Request("POST", "https://example.org/", JSON, json.dumps({"a": [{field: sealed}]}).encode()), 200, (), (Read(0, body),))
+    assert scrub(exchange).body == body
+    assert json.loads(scrub(exchange).request.body) == {"a": [{field: sealed}]}
+    plain = json.dumps({"a": {field: sealed}, "b": "sk-proj-abcdefghijklmnop1234567890"}).encode()
+    assert json.loads(scrub_body(plain, Secrets())[0]) == {"a": {field: sealed}, "b": "*" * 34}
+
+
+def test_no_secret_in_captured_streams(corpus) -> None:
+    found = []
+    for entry in json.loads((corpus / "index.json").read_text("utf-8")):
+        body = (corpus / entry["file"]).read_bytes()
+        clean, hits = scrub_body(body, Secrets())
+        found += [(entry["file"], hit.kind, hit.frames) for hit in hits]
+        assert clean == body or hits
+    assert found == []
+
+
+# -------------------------------------------------------------------------------------------------------------- odd bodies
+
+KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def covered(body: bytes, secrets: Secrets = Secrets()) -> bytes:  # noqa: B008 - frozen
+    clean, _ = scrub_body(body, secrets)
+    assert len(clean) == len(body)
+    assert scrub_body(clean, secrets) == (clean, [])
+    return clean
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", b""),
+        (KEY.encode(), b"*" * 44),
+        (b'{"a": "' + KEY.encode(), b'{"a": "' + b"*" * 44),  # cut
+        (b'{"a": "' + KEY.encode() + b"\\", b'{"a": "' + b"*" * 44 + b"\\"),
+        (('"ü🌊 ' + KEY + '"').encode(), '"ü🌊 '.encode() + b"*" * 44 + b'"'),
+        (b"\xff\xfe " + KEY.encode() + b" \xff", b"\xff\xfe " + b"*" * 44 + b" \xff"),
+        (b'"stray\n{"a":"' + KEY.encode() + b'"}', b'"stray\n{"a":"' + b"*" * 44 + b'"}'),
+        (b'["sk\\u002dproj-' + KEY[8:].encode() + b'"]', b'["' + b"*" * 49 + b'"]'),
+        (b'{"password":"a\\"b\\\\c\\u00fcd"}', b'{"password":"' + b"*" * 14 + b'"}'),
+        (b'{"password":"hunter2', b'{"password":"*******'),
+        (b'{"logprobs":{"content":[{"token":"x","bytes":[1,23, 145]}]},"t":"' + KEY.encode() + b'"}',
+         b'{"logprobs":{"content":[{"token":"*","bytes":[9,99, 999]}]},"t":"' + b"*" * 44 + b'"}'),
+    ],
+)  # fmt: skip
+def test_odd_bodies(body: bytes, expected: bytes) -> None:
+    assert covered(body) == expected
+
+
+def binary(*payloads: bytes) -> list[bytes]:
+    headers = [FrameHeader(":event-type", "chunk"), FrameHeader("odd", f'"{KEY}"'), FrameHeader(":message-type", "event")]
+    return [eventstream.encode(headers, payload).raw for payload in payloads]
+
+
+def test_binary_frames_keep_their_checksums() -> None:
+    whole = binary(json.dumps({"a": KEY}).encode(), b'{"a":1}', KEY.encode(), b"\xff\x00")
+    damaged = bytearray(binary(KEY.encode())[0])
+    damaged[-1] ^= 1
+    for body in (b"".join(whole), b"".join([*whole, whole[0][:-9]]), b"".join([*whole, bytes(damaged)])):
+        clean = covered(body)
+        assert KEY.encode() not in clean
+        assert [frame.problem for frame in frames(clean)] == [frame.problem for frame in frames(body)]
+        assert [len(frame.raw) for frame in frames(clean)] == [len(frame.raw) for frame in frames(body)]
+
+
+def test_malformed_headers_of_a_binary_frame() -> None:
+    from zlib import crc32
+
+    message = binary(b'{"a":1}')[0][:-4].replace(b":message-type", b":event-type\0\0")
+    body = message + crc32(message).to_bytes(4, "big") + b"".join(binary(b"{}"))
+    clean = covered(body)
+    assert KEY.encode() not in clean
+    assert [frame.problem for frame in frames(clean)] == [frame.problem for frame in frames(body)]
+
+
+@pytest.mark.parametrize("wrapped", [b"AAA", b"A===", b"Zm9=", b"", b"no"])
+def test_a_chunk_that_is_not_wrapped_as_it_should_be(wrapped: bytes) -> None:
+    body = b"".join(binary(b'{"bytes":"' + wrapped + b'","p":"' + KEY.encode() + b'"}'))
+    assert KEY.encode() not in covered(body)
+
+
+# ------------------------------------------------------------------------------------------------------- what the user knows
+
+
+def test_patterns_of_the_user() -> None:
+    secrets = secrets_of([r"customer-\d+", "tenant id: tenant=(\\w+)", r"\b\d{16}\b", "Straße [0-9]+"])
+    assert [kind.name for kind in secrets.own] == ["secret pattern 1", "tenant id", "secret pattern 3", "secret pattern 4"]
+    text = "customer-17 tenant=acme Straße 9 4111111111111111"
+    request = Request("POST", "https://example.org/?a=customer-17", JSON, json.dumps({"customer-17": [text], "n": 1}).encode())
+    body = json.dumps({"a": f"ä{text}", "card": 4111111111111111, "customer-3": "x"}, ensure_ascii=False).encode()
+    stream = b"".join(f"data: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\n\n".encode() for piece in ("custo", "mer-", "1", "7!"))
+    clean, found = scrubbed(Exchange(request, 200, (), (Read(0, body),)), secrets)
+    assert clean.request.url == "https://example.org/?a=REDACTED-secret-pattern-1"
+    assert json.loads(clean.request.body) == {
+        "REDACTED-secret-pattern-1": [
+            "REDACTED-secret-pattern-1 tenant=REDACTED-tenant-id REDACTED-secret-pattern-4 REDACTED-secret-pattern-3"
+        ],
+        "n": 1,
+    }
+    assert json.loads(clean.body) == {"a": "ä*********** tenant=**** ********* ****************", "card": 9999999999999999, "**********": "x"}
+    assert len(clean.body) == len(body)
+    assert scrubbed(clean, secrets) == (clean, ())
+    assert Redaction("tenant id", "response body") in found
+    assert b"1" not in covered(stream, secrets)
+
+
+def test_a_pattern_that_goes_over_fields_leaves_json_alone() -> None:
+    secrets = secrets_of([r'"a":"x\\n", *"b": *[\w"]+'])
+    assert covered(b'{"a":"x\\n", "b": "yz", "c": true}', secrets) == b'{"*":"***", "*": "**", "c": true}'
+    assert covered(b'not JSON {"a":"x\\n", "b": "yz"', secrets) == b"not JSON {" + b"*" * 20
+
+
+def test_a_pattern_that_cuts_an_escape() -> None:
+    assert json.loads(covered(b'{"a":"x\\u00e4y \\n"}', secrets_of(["u00"]))) == {"a": "x******y \n"}
+
+
+@pytest.mark.parametrize("pattern", ["(", "x*", "name: ["])
+def test_patterns_that_cannot_be(pattern: str) -> None:
+    with pytest.raises(TapeError) as raised:
+        secrets_of([pattern], "stream_cassette_secrets")
+    assert raised.value.where == "stream_cassette_secrets"
+    assert raised.value.mend
+
+
+def test_keys_that_become_equal_stay_apart() -> None:
+    found = asked(headers=JSON, body=json.dumps({KEY: 1, KEY + "x": 2, "a": 3}).encode())
+    assert json.loads(found.body) == {"REDACTED-openai-key": 1, "REDACTED-openai-key+": 2, "a": 3}
+    assert asked(headers=JSON, body=found.body).body == found.body
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "[1", '{"a":' * 2000, '{"api_key":"x"}', '{ "b": 1 }'])
+def test_json_in_a_text(text: str) -> None:
+    body = json.loads(asked(headers=JSON, body=json.dumps({"arguments": text}).encode()).body)
+    assert body == {"arguments": '{"api_key":"REDACTED"}' if "api_key" in text else text}
+
+
+@pytest.mark.parametrize(
+    "head",
+    ['Content-Disposition: form-data; name="api_key"\r\n\r\n', 'Content-Disposition: form-data; name="api_key"\nContent-Type: text/plain\n\n'],
+)
+def test_parts_of_a_form(head: str) -> None:
+    def body(value: str) -> bytes:
+        return f'--x\r\n{head}{value}\r\n--x\r\nContent-Disposition: form-data; name="b"\r\n\r\nc\r\n--x--\r\n'.encode()
+
+    kind = (("content-type", 'multipart/form-data; boundary="x"; charset=utf-8'),)
+    assert asked(headers=kind, body=body("s3cret")).body == body(PLACEHOLDER)
+    assert asked(headers=kind, body=body("")).body == body(PLACEHOLDER)
+
+
+# -------------------------------------------------------------------------------------------------------- what is told of it
+
+
+def test_what_was_replaced_is_told_by_kind_and_place() -> None:
+    chunks = [f"data: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\n\n" for piece in ("Hi ", KEY[:9], KEY[9:20], KEY[20:] + " ", KEY)]
+    request = Request("POST", f"https://me:{KEY}@example.org/?key=x&n=1", (*JSON, ("anthropic-beta", KEY)), json.dumps({"a": KEY, "password": "x"}).encode())
+    exchange = Exchange(request, 200, (("location", f"/?token={KEY}"),), (Read(0, "".join(chunks).encode()),))
+    _, found = scrubbed(exchange)
+    assert [str(each) for each in found] == [
+        "password in a url in request url",
+        "secret url parameter in request url",
+        "openai key in request header anthropic-beta",
+        "openai key in request body",
+        "field password in request body",
+        "secret url parameter in response header location",
+        "openai key in response body, frames 2 to 4",
+        "openai key in response body, frame 5",
+    ]
+    assert summary(found) == (
+        "8 secrets replaced: password in a url in request url, secret url parameter in request url, openai key in request header anthropic-beta, "
+        "openai key in request body, field password in request body, and 3 more"
+    )
+    assert summary([Redaction("a", "b")] * 2) == "2 secrets replaced: a in b (2 times)"
+    assert summary([Redaction("a", "b")]) == "1 secret replaced: a in b"
+    assert summary([]) == ""
+
+
+def test_the_last_hand() -> None:
+    from dataclasses import replace
+
+    exchange = Exchange(Request("POST", "https://example.org/"), 200, (), (Read(0, b"x"),))
+    assert Scrubbing().exchange(exchange) == (exchange, ())
+    assert Scrubbing(last=lambda each: None).exchange(exchange) == (exchange, ())
+    changed = Scrubbing(last=lambda each: replace(each, status=each.status + 1, request=replace(each.request, url="/x")))
+    assert changed.exchange(exchange)[0].status == 201
+    assert changed.request(exchange.request).url == "/x"
+    assert changed.stored(exchange.request) == exchange.request
+    with pytest.raises(TapeError, match="gave back dict, not an Exchange"):
+        Scrubbing(last=lambda each: {}).exchange(exchange)  # type: ignore[arg-type,return-value]
+
+
+def test_plain_values_become_what_a_replay_gives() -> None:
+    value = {"text": f"Use {KEY}.", "calls": [{"arguments": {"api_key": "tops3cret", "password": "string", "n": 1, "secret": None, KEY: True}}]}
+    expected = {"text": f"Use {'*' * 44}.", "calls": [{"arguments": {"api_key": "*" * 9, "password": "string", "n": 1, "secret": None, "*" * 44: True}}]}
+    assert scrub_value(value) == expected
+    assert scrub_value(expected) == expected
+    assert scrub_value("customer-1", secrets_of([r"customer-\d"])) == "*" * 10
+    body = json.dumps(value).encode()
+    assert json.loads(scrub_body(body, Secrets())[0]) == expected
+
+
+def test_every_kind_says_where_it_comes_from() -> None:
+    assert len({kind.name for kind in KINDS}) >= 40
+    for kind in KINDS:
+        assert kind.source
+        assert kind.anchors
+        assert not kind.folded or list(kind.anchors) == [anchor.lower() for anchor in kind.anchors]
+
+
+# ------------------------------------------------------------------------------------------------------------------ how fast
+
+
+def test_a_large_clean_body_costs_little() -> None:
+    from time import process_time
+
+    piece = "data: " + json.dumps({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"content": " word\n"}, "finish_reason": None}]}) + "\n\n"
+    text = piece * (1_200_000 // len(piece))
+    best = 9.0
+    for _ in range(5):
+        start = process_time()
+        assert suspects(text, Secrets()) is None
+        best = min(best, process_time() - start)
+    assert best < 0.2  # 0.03 on a machine that has nothing else to do

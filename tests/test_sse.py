@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strategies import ODD, splits
 from stream_cassette.errors import CannotSay
 from stream_cassette.framing import sse
 from stream_cassette.model import Frame
-from strategies import ODD, splits
 
 DATA = Path(__file__).parent / "data"
 VECTORS: list[dict[str, Any]] = json.loads((DATA / "sse_vectors.json").read_text())

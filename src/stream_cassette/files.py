@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .errors import CassetteError
@@ -40,15 +42,31 @@ def locked(target: Path, path: Path) -> Iterator[None]:
         lock.release()
 
 
-def replace_file(target: Path, data: bytes) -> None:
-    """Puts `data` in the place of `target` in one step: after any failure the old file is intact and nothing lies beside it."""
+def resolved(path: Path) -> Path:
+    """The file that is meant where `path` is a symbolic link; a link that leads round in circles is left alone."""
+    return Path(os.path.realpath(path))
+
+
+def replace_file(target: Path, chunks: Iterable[bytes], check: Callable[[Path], None] | None = None) -> None:
+    """Puts what `chunks` join to in the place of `target` in one step: after any failure the old file is intact and nothing lies beside it.
+
+    To be called under `locked`. `check` gets the path of the finished new file before it takes the place, and may refuse it by raising.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and not target.stat().st_mode & 0o222:  # a rename would not ask
+        raise PermissionError(errno.EACCES, "the file is read-only")
+    for leftover in leftovers(target.parent, target.name):
+        with contextlib.suppress(OSError):
+            leftover.unlink()
     beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         with beside.open("xb") as file:
-            file.write(data)
+            for chunk in chunks:
+                file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
+        if check is not None:
+            check(beside)
         if target.exists():
             shutil.copymode(target, beside)
         os.replace(beside, target)
@@ -61,3 +79,9 @@ def replace_file(target: Path, data: bytes) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def leftovers(folder: Path, name: str | None = None) -> list[Path]:
+    """What processes that were killed while they saved left in `folder`, of the file `name` or of any; who holds the lock of `name` may delete that."""
+    ours = re.compile(rf"\.{re.escape(name) if name else '.+'}\.[0-9a-f]{{12}}\.tmp")
+    return [folder / each for each in sorted(os.listdir(folder)) if ours.fullmatch(each)]

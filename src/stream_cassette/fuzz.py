@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +15,19 @@ from hypothesis import assume, given, note, reject
 from hypothesis import strategies as st
 
 from .cassette import load, locate, update
+from .clients import intercepted
 from .dialects import dialect as named
-from .errors import LawBroken, NotApplicable, TapeError
+from .errors import CassetteMiss, LawBroken, NotApplicable, TapeError
 from .model import Cassette, End, Interaction, StreamError
-from .mutate import MUTATORS, Mutator, instances, law_of, mutate
-from .mutate.laws import Law, Outcome, View, broken, comparable
+from .mutate import MUTATORS, Mutator, answers, instances, law_of, mutate
+from .mutate.laws import Law, Outcome, View, broken
+from .mutate.telling import told, verdict
 from .strategies import chunkings, replies, streams
 from .stream import Stream, assembled, synthesize
+from .tape import Tape
 
-Feed = Literal["bytes", "frames", "payloads"]
-Assembler = Callable[[Any], Any]
-
-_MOST_SHOWN = 1500  # characters of the mutated stream in a failure
+Feed = Literal["bytes", "frames", "payloads", "client"]
+Assembler = Callable[..., Any]
 
 
 # ----------------------------------------------------------------------------------------------------------------- the check
@@ -43,14 +47,15 @@ def check(
     `source`: a `Stream`, or the cassette (path, or name in `cassettes/`) whose last stream is meant. `mutators`: what to apply, one
     after the other; without it every mutator of `levels` (by default of all) is tried as it stands and then as Hypothesis draws them (with its current
     profile), and what is found is shrunk.
-    `feed`: what the assembler takes: `bytes` (an iterable of reads), `frames`, or `payloads` (the JSON value of each event). `view` makes of
+    `feed`: what the assembler takes: `bytes` (an iterable of reads), `frames`, or `payloads` (the JSON value of each event). With `client` it takes
+    nothing and makes its request, with a real client, while the mutated stream is on the tape; it may be a coroutine function. `view` makes of
     its result something with (some of) the fields of a `Reply`; without it they are looked for in the result itself, a mapping or an object.
     Where everything must stay the same, any type of result will do.
 
     Raises `NotApplicable` where the mutators have nothing to act on, or act below what is fed.
     """
     stream = stream_of(source)
-    before = _outcome(assembler, fed(stream, feed))
+    before = _run(assembler, stream, (), feed)
     if before.error is not None:
         raise LawBroken(f"the assembler fails on the stream as it was recorded: {before}") from before.error
     if mutators is not None:
@@ -75,7 +80,7 @@ def _search(
         holds()
 
     for each in instances(stream, *levels):
-        if _visible(stream, each, feed):
+        if visible(stream, each, feed):
             try:
                 _hold(assembler, stream, before, [each], feed, view)
             except LawBroken:
@@ -88,18 +93,34 @@ def _hold(
     assembler: Assembler, stream: Stream, before: Outcome, mutators: Sequence[Mutator], feed: Feed, view: View | None
 ) -> None:
     mutated = mutate(stream, mutators)
-    given_, original = fed(mutated, feed), fed(stream, feed)
-    if _shown(given_) == _shown(original):
+    if feed != "client" and _shown(fed(mutated, feed)) == _shown(fed(stream, feed)):
         raise NotApplicable(f"{list(mutators)!r} changes nothing that is fed as {feed}: a test with it could not fail")
-    after = _outcome(assembler, given_)
+    after = _run(assembler, stream, mutators, feed)
     faults = broken(law_of(mutators), before, after, mutated.reply, view)
     if faults:
         raise LawBroken(told(stream, mutated, mutators, faults, feed)) from after.error
 
 
-def _outcome(assembler: Assembler, events: Any) -> Outcome:
+def _run(assembler: Assembler, stream: Stream, mutators: Sequence[Mutator], feed: Feed) -> Outcome:
+    if feed != "client":
+        return _outcome(assembler, fed(mutate(stream, mutators), feed))
+    tape = Tape.answering(answers(stream, mutators), stream.spoken)
+    with intercepted(tape), suppress(CassetteMiss):  # a miss is noted on the tape
+        outcome = _outcome(_awaited(assembler))
+    return Outcome(error=tape.failure) if tape.failure is not None else outcome
+
+
+def _awaited(client: Assembler) -> Assembler:
+    def run() -> Any:
+        result = client()
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+    return run
+
+
+def _outcome(assembler: Assembler, *events: Any) -> Outcome:
     try:
-        return Outcome(assembler(events))
+        return Outcome(assembler(*events))
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises is its outcome
         return Outcome(error=error)
 
@@ -114,7 +135,7 @@ def fed(stream: Stream, feed: Feed) -> Any:
         case "payloads":
             return list(_payloads(stream))
         case _:
-            raise TapeError(f"there is no feed {feed!r}", mend="one of bytes, frames, payloads")
+            raise TapeError(f"there is no feed {feed!r}", mend="one of bytes, frames, payloads, client")
 
 
 def _payloads(stream: Stream) -> Iterator[Any]:
@@ -134,38 +155,14 @@ def _shown(events: Sequence[Any]) -> Any:
     return [(each.event, each.data, each.id, each.headers) if hasattr(each, "raw") else each for each in events]
 
 
-def _visible(stream: Stream, mutator: Mutator, feed: Feed) -> bool:
+def visible(stream: Stream, mutator: Mutator, feed: Feed) -> bool:
+    """Does the mutator change anything that is fed?"""
+    if feed == "client":
+        return True
     try:
         return bool(_shown(fed(mutator.apply(stream), feed)) != _shown(fed(stream, feed)))
     except NotApplicable:
         return False
-
-
-def told(stream: Stream, mutated: Stream, mutators: Sequence[Mutator], faults: Sequence[str], feed: Feed) -> str:
-    """A failure as a person needs it: the mutators as code, what broke, the mutated stream, and the lines that repeat and keep it."""
-    resolved = _resolved(stream, mutators)
-    code = f"[{', '.join(map(repr, resolved))}]"
-    reads = mutated.exchange.reads
-    body = mutated.body.decode("utf-8", "backslashreplace")
-    shown = body if len(body) <= _MOST_SHOWN else f"{body[:_MOST_SHOWN]}... ({len(body)} characters)"
-    lines = [
-        f"the law of {' then '.join(map(repr, resolved)) or 'the stream as it was recorded'} is broken",
-        f"  law:     {law_of(mutators)}",
-        *(f"  broken:  {fault}" for fault in faults),
-        f"  fed:     {feed}; {len(mutated.body)} bytes in {len(reads)} reads, {mutated.spoken}",
-        *(f"    | {line}" for line in shown.splitlines()),
-        f"  again:   check(assembler, stream, {code}, feed={feed!r})",
-        f"  keep it: save('cassettes/regressions/name.yaml', stream, {code})",
-    ]
-    return "\n".join(lines)
-
-
-def _resolved(stream: Stream, mutators: Sequence[Mutator]) -> list[Mutator]:
-    out = []
-    for each in mutators:
-        out.append(each.resolve(stream))
-        stream = each.apply(stream)
-    return out
 
 
 def save(path: str | Path, source: Stream | str | Path, mutators: Sequence[Mutator] = ()) -> None:
@@ -208,7 +205,7 @@ def mutations(
 
     def drawn() -> st.SearchStrategy[tuple[Mutator, ...]]:
         stream = stream_of(source)
-        acting = {type(each) for each in instances(stream, *levels) if _visible(stream, each, feed)}
+        acting = {type(each) for each in instances(stream, *levels) if visible(stream, each, feed)}
         strategies = [kind.strategy(stream) for kind in kinds if kind in acting]
         if not strategies:
             raise NotApplicable(f"no mutator changes anything of this stream that is fed as {feed}")
@@ -260,20 +257,6 @@ class Case:
         printer.text(repr(self))
 
 
-def verdict(
-    original: Stream, mutated: Stream, mutators: Sequence[Mutator], result: Any, view: View | None = None
-) -> None:
-    """`Case.check`, for a stream and a result at hand."""
-    if not comparable(result, view):
-        raise LawBroken(
-            f"{type(result).__name__} has none of the fields of a Reply, so nothing could be checked; give view=, or use fuzz.check"
-        )
-    seen = view(result) if view else result
-    faults = broken(law_of(mutators), Outcome(original.reply), Outcome(seen), mutated.reply, lambda value: value)
-    if faults:
-        raise LawBroken(told(original, mutated, mutators, faults, "bytes"))
-
-
 def mutated(source: Stream | str | Path, *, levels: Sequence[str] = (), most: int = 3) -> st.SearchStrategy[Case]:
     """Cases of a stream or cassette, which is looked up when the test runs, not when it is imported."""
 
@@ -305,5 +288,4 @@ __all__ = [
     "stream_of",
     "streams",
     "synthesize",
-    "verdict",
 ]

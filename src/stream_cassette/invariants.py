@@ -12,11 +12,12 @@ from . import jsontext
 from .assembler import Assembler as Reference
 from .assembler import assemble
 from .errors import LawBroken, NotApplicable, UnknownDialect
-from .fuzz import check, fed, stream_of, told
+from .fuzz import check, fed, stream_of
 from .model import Reply
 from .mutate import CutAfterFrame, CutInsideFrame, Mutator, Rechunk, instances, mutate
 from .mutate.base import finish_slot, slots
 from .mutate.laws import View
+from .mutate.telling import told
 from .strategies import chunkings
 from .stream import Stream
 

@@ -19,13 +19,26 @@ _LONGEST_NAME = 100  # of a file, before its ending; common file systems take 25
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`path` of the cassette, `snapshots` beside it, the `mode`, and the commands that record them, for errors to name."""
+    """`nodeid` of the test, `path` of its cassette, `snapshots` beside it, the `mode`, and the commands that record them, for errors to name.
 
+    `tape` is what else the tape is given, `unplayed` what is done about recordings that were not played, `max_age` in days.
+    """
+
+    nodeid: str
     path: Path
     snapshots: Path
     mode: Mode
     record_command: str
     snapshot_command: str
+    tape: Mapping[str, Any]
+    unplayed: str
+    max_age: float | None
+
+
+_LISTS = ("ignore", "allow_hosts", "secrets")
+_SWITCHES = ("keep_retries", "allow_loopback")
+_UNPLAYED = ("ignore", "warn", "error")
+_OF_TEST = ("mode", "unplayed", *_LISTS, *_SWITCHES)
 
 
 def resolve(
@@ -44,21 +57,48 @@ def resolve(
     Raises `TapeError` for a mode or setting that does not exist, `CassetteError` for a name that leaves the cassette folder.
     """
     args, kwargs = marker
-    _known("the marker stream_cassette", nodeid, kwargs, ("name", "mode"))
-    _known("the fixture stream_cassette_config", nodeid, fixture, ("dir", "mode"))
+    _known("the marker stream_cassette", nodeid, kwargs, ("name", "mutate", *_OF_TEST))
+    _known("the fixture stream_cassette_config", nodeid, fixture, ("dir", *_OF_TEST))
     if len(args) > 1:
         raise TapeError(f"the marker stream_cassette takes one name, not {len(args)}", where=nodeid, mend="mode is a keyword: mode='once'")
     layers = (option, kwargs, fixture, ini)
     mode = next((layer["mode"] for layer in layers if layer.get("mode") is not None), "none")
     if mode not in get_args(Mode):
         raise TapeError(f"there is no mode {mode!r}", where=nodeid, mend=f"one of {', '.join(get_args(Mode))}")
+    unplayed = str(_first(layers, "unplayed", "warn"))
+    if unplayed not in _UNPLAYED:
+        raise TapeError(f"unplayed cannot be {unplayed!r}", where=nodeid, mend=f"one of {', '.join(_UNPLAYED)}")
     folder = rootdir / str(fixture.get("dir") or ini["dir"])
     own = _own_name(nodeid, rootdir, testpaths, module)
     name = args[0] if args else kwargs.get("name")
     path = locate(folder, str(name or own))
     run = f"pytest {shlex.quote(nodeid)}"
     record = f"{run} --stream-record=all   (=new keeps what is recorded and adds what is missing)" if path.exists() else f"{run} --stream-record=once"
-    return Settings(path, locate(folder, f"{own}.snap"), cast(Mode, mode), record, f"{run} --stream-snapshot-update")
+    return Settings(nodeid, path, locate(folder, f"{own}.snap"), cast(Mode, mode), record, f"{run} --stream-snapshot-update", _of_tape(layers), unplayed, _days(ini, nodeid))
+
+
+def _of_tape(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    lists = {name: _first(layers, name, ()) for name in _LISTS}
+    # All of them: what one layer knows to be secret is no less so where another knows more.
+    lists["secrets"] = [pattern for layer in layers for pattern in _listed(layer.get("secrets") or ())]
+    switches = {name: bool(_first(layers, name, False)) for name in _SWITCHES}
+    return {name: _listed(value) for name, value in lists.items()} | switches
+
+
+def _listed(value: Any) -> list[Any]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _first(layers: Sequence[Mapping[str, Any]], name: str, default: Any) -> Any:
+    return next((layer[name] for layer in layers if layer.get(name) is not None), default)
+
+
+def _days(ini: Mapping[str, Any], nodeid: str) -> float | None:
+    text = str(ini.get("max_age") or "")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise TapeError(f"stream_cassette_max_age cannot be {text!r}", where=nodeid, mend="write a number of days, such as 90") from None
 
 
 def _known(what: str, nodeid: str, given: Mapping[str, Any], names: Sequence[str]) -> None:

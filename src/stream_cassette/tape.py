@@ -7,11 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 from stream_cassette.cassette import load, update
@@ -27,6 +27,12 @@ from stream_cassette.errors import (
 from stream_cassette.hosts import Hosts
 from stream_cassette.matching import differences, fingerprint, ignored, nearest, value_differences
 from stream_cassette.model import Cassette, Exchange, Interaction, Reply, Request
+from stream_cassette.mutate import Mutator, answers
+from stream_cassette.mutate import mutate as apply
+from stream_cassette.mutate.items import Spec
+from stream_cassette.mutate.items import settled as settled_for
+from stream_cassette.mutate.laws import View
+from stream_cassette.mutate.telling import verdict
 from stream_cassette.playing import Player, hurried
 from stream_cassette.recording import CLOSED, Clock, Recorder, is_stream, retryable, without_retries
 from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
@@ -63,7 +69,8 @@ class Tape:
     `ignore` names what does not count in a JSON request body (`messages[*].id`). `keep_retries` records failures too after which the client tried
     again with success. What is said to `allow_hosts`, and with `allow_loopback` to this machine, is left alone: not recorded, not replayed, no
     error. `quiet` leaves an interaction as it is where recording it again says the same. `secrets` are regular expressions of what must not reach
-    the file besides the known kinds of secrets, and `scrub` has the last hand on each exchange before the file (see `redact.Scrubbing`).
+    the file besides the known kinds of secrets, and `scrub` has the last hand on each exchange before the file (see `redact.Scrubbing`). `mutate`:
+    mutators, or classes of them, that change the last recorded stream before it is played; `check` then holds a result against their law.
 
     Raises `TapeError` for an unknown mode and `CassetteError` for a file that cannot be read; a missing file is an error of the first request.
     """
@@ -86,6 +93,7 @@ class Tape:
         quiet: bool = True,
         secrets: Sequence[str] = (),
         scrub: Callable[[Exchange], Exchange | None] | None = None,
+        mutate: Sequence[Spec] = (),
     ) -> None:
         if mode not in get_args(Mode):
             raise TapeError(
@@ -115,10 +123,14 @@ class Tape:
         self._takes: list[Player | Recorder] = []
         self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
+        self.original: Stream | None = None
+        """The recorded stream that `mutators` act on: the last one this tape may play."""
+        self.mutators: tuple[Mutator, ...] = ()
+        """What was done to it, one after the other."""
         self._slots, self._others = self._loaded()
-        self._free: dict[Hashable, deque[_Slot]] = {}
-        for slot in self._slots:
-            self._free.setdefault(slot.fingerprint, deque()).append(slot)
+        self._free = _queues(self._slots)
+        self._answers: deque[Player] | None = None
+        self.mutate(mutate)
         self._records_all = mode == "all" or (mode == "once" and not self._slots)
 
     def _loaded(self) -> tuple[list[_Slot], list[Interaction]]:
@@ -149,6 +161,46 @@ class Tape:
             exchange = hurried(exchange)
         where = f"{self.path}, interaction {number} ({request.method} {request.url})"
         return _Slot(number, interaction, request, wanted, Player(exchange, interaction.dialect, self.note, where))
+
+    def mutate(self, specs: Sequence[Spec]) -> None:
+        """Puts what the mutators make of the last stream in its place, with what answers before it. Raises `NotApplicable`."""
+        place = max((at for at, slot in enumerate(self._slots) if is_stream(slot.player.stream)), default=None)
+        if place is None or not specs:
+            return  # nothing is recorded yet, or there is a miss to tell
+        slot = self._slots[place]
+        stream = self.original = slot.player.stream
+        for spec in specs:
+            self.mutators += (settled_for(spec, stream),)
+            stream = apply(stream, [self.mutators[-1]])
+        *before, mutated = answers(self.original, self.mutators)
+        where = f"{self.path}, interaction {slot.number}, mutated"
+        players = [Player(hurried(each), None, self.note, where) for each in before]
+        players.append(Player(mutated, self.original.spoken, self.note, where))
+        told = replace(slot.interaction, assembled=None)  # that was said of the original
+        self._slots[place : place + 1] = [
+            _Slot(slot.number, told, slot.request, slot.fingerprint, player) for player in players
+        ]
+        self._free = _queues(self._slots)
+
+    def check(self, result: Any, *, view: View | None = None) -> None:
+        """Holds what the code under test made of the (mutated) stream against the law, field by field as far as `result` has those of a `Reply`.
+
+        Raises `LawBroken`, with the mutators as code, and `TapeError` where no stream is recorded.
+        """
+        original = self.original or self.stream
+        mutated = apply(original, self.mutators)
+        self.used = True
+        verdict(original, mutated, self.mutators, result, view)
+
+    @classmethod
+    def answering(cls, exchanges: Sequence[Exchange], dialect: str | None = None) -> Tape:
+        """A tape without a file: the next request, whatever it is, gets the first exchange, and so on; one more is a miss."""
+        tape = cls(Path("a tape without a file"))
+        tape._answers = deque(
+            Player(each if last else hurried(each), dialect if last else None, tape.note, str(tape.path))
+            for last, each in zip([*([False] * (len(exchanges) - 1)), True], exchanges, strict=True)
+        )
+        return tape
 
     # ----------------------------------------------------------------------------------------------------------- for the doors
 
@@ -185,6 +237,8 @@ class Tape:
         raise miss
 
     def _reserved(self, asked: Request, request: Request) -> Player | Recorder | None:
+        if self._answers is not None:
+            return self._answers.popleft() if self._answers else None
         if free := self._free.get(fingerprint(asked, self._ignore)):
             return free.popleft().player
         return Recorder(request, self._clock, self._scrubbing) if self._records_all or self.mode == "new" else None
@@ -203,6 +257,8 @@ class Tape:
         return CassetteMiss("\n".join(lines), where=where, mend=self._mend)
 
     def _near(self, asked: Request) -> list[str]:
+        if self._answers is not None:
+            return ["every exchange has been given as an answer already"]
         if self._missing is not None:
             return ["there is no such cassette"]
         wanted = fingerprint(asked, self._ignore)
@@ -425,6 +481,14 @@ class Tape:
         except Exception as error:  # noqa: BLE001 - of the assembler: the recording is worth more than a short difference
             self.remarks += (f"{self.path}: all of it is recorded anew ({type(error).__name__}: {error})",)
             return new
+
+
+def _queues(slots: Iterable[_Slot]) -> dict[Hashable, deque[_Slot]]:
+    """What may be played for each request, in recorded order."""
+    free: dict[Hashable, deque[_Slot]] = {}
+    for slot in slots:
+        free.setdefault(slot.fingerprint, deque()).append(slot)
+    return free
 
 
 _context: ContextVar[Tape | None] = ContextVar("stream_cassette_tape", default=None)

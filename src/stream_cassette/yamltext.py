@@ -6,17 +6,19 @@ gets no meaning.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from .errors import CassetteError
+from .literals import UNSAFE, Literal, put_back, without_literals
 
 try:
     from yaml import CSafeDumper as _YamlDumper
@@ -35,8 +37,6 @@ DEEPEST_JSON = 64  # levels of a JSON value written as YAML; deeper ones are wri
 _WIDEST_INT = 10_000  # bits, well below the digits that Python converts
 WIDTH = 100  # columns
 
-# No place in a YAML literal, or invisible in one: a parser refuses it, takes it for a line end, or an editor loses it.
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # What goes into a literal of yaml's emitter; libyaml ends the whole document after one with blank lines at its end.
 _PARAGRAPHS = re.compile(r"[^ \n](?s:.*[^\n])?\n?")
@@ -135,6 +135,7 @@ def _emitted(value: Mapping[str, object], stand_ins: Mapping[int, int]) -> str:
 # ------------------------------------------------------------------------------------------------------------------- reading
 
 LARGEST = 1 << 30  # bytes of a file
+MOST_NODES = 1_000_000  # values in a file; each takes half a kilobyte
 _DEEPEST = 100  # levels of nesting in a file; libyaml itself stops at 1000
 _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7})(?= |\r?$)", re.MULTILINE)
 
@@ -147,6 +148,16 @@ class Loader(_YamlLoader):
     DEFAULT_SCALAR_TAG = "str"  # type: ignore[misc]
     DEFAULT_SEQUENCE_TAG = "list"  # type: ignore[misc]
     DEFAULT_MAPPING_TAG = "mapping"  # type: ignore[misc]
+    nodes = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        """Called for every node; it would look for resolvers by path, of which there are none."""
+        self.nodes += 1
+        if self.nodes > MOST_NODES:
+            raise Fault(f"more than {MOST_NODES} values in one file", current_node, "split it")
+
+    def ascend_resolver(self) -> None:
+        pass
 
 
 Loader.yaml_implicit_resolvers = {}
@@ -156,7 +167,7 @@ Loader.add_implicit_resolver("int", re.compile(r"-?(?:0|[1-9][0-9]*)\Z"), list("
 Loader.add_implicit_resolver("float", JSON_FLOAT, list("-0123456789."))
 
 _SCALARS: Mapping[str, Callable[[str], Any]] = {
-    "str": str,
+    "str": str,  # of a `Literal` too
     "int": int,
     "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
     "bool": "true".__eq__,
@@ -167,21 +178,37 @@ _SCALARS: Mapping[str, Callable[[str], Any]] = {
 class Fault(Exception):
     """What is wrong at a node; `read` adds the file."""
 
-    def __init__(self, what: str, node: Node, mend: str = AGAIN) -> None:
+    def __init__(self, what: str, node: Node, mend: str | None = None) -> None:
         super().__init__(what)
         self.line, self.mend = node.start_mark.line + 1, mend
 
 
-def read(data: bytes, name: str, build: Callable[[Node | None], T]) -> T:
-    """What `build` makes of the root node of a YAML text; `name` stands for the file. `CassetteError` has file and line, and how to mend it."""
-    if len(data) > LARGEST:
-        raise CassetteError(f"a cassette has at most {LARGEST} bytes", where=name, mend="split it")
+def read(source: bytes | BinaryIO, name: str, build: Callable[[Node | None], T], *, again: str = AGAIN) -> T:
+    """What `build` makes of the root node of a YAML text; `name` stands for the file, `again` for how to come by a sound one.
+
+    Raises `CassetteError` with file and line. A node may have a `Literal` for its value; `string`, `value_of` and `pieces` know.
+    """
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    if file.seek(0, io.SEEK_END) > LARGEST:
+        raise CassetteError(f"a file has at most {LARGEST} bytes", where=name, mend="split it")
     try:
-        return build(_compose(data))
-    except Fault as fault:
-        raise CassetteError(str(fault), where=f"{name}, line {fault.line}", mend=fault.mend) from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise _not_yaml(error, data, name) from error
+        return build(_root(file))
+    except (Fault, yaml.YAMLError, RecursionError) as error:
+        file.seek(0)
+        raise _broken(error, file.read(), name, again) from error
+
+
+def _root(file: BinaryIO) -> Node | None:
+    file.seek(0)
+    outline, literals = without_literals(file)
+    if literals:
+        with contextlib.suppress(yaml.YAMLError, RecursionError):
+            root = _compose(outline)
+            if put_back(root, literals):
+                return root
+    # Something stands there that only looks like a literal of ours, or the file is broken: yaml has the word.
+    file.seek(0)
+    return _compose(file.read())
 
 
 def _compose(data: bytes) -> Node | None:
@@ -192,17 +219,19 @@ def _compose(data: bytes) -> Node | None:
         loader.dispose()
 
 
-def _not_yaml(error: Exception, data: bytes, name: str) -> CassetteError:
+def _broken(error: Exception, data: bytes, name: str, again: str) -> CassetteError:
     if conflict := _CONFLICT.search(data):
         line = data.count(b"\n", 0, conflict.start()) + 1
         what = "a merge conflict is not resolved"
-        mend = "resolve it, or record the cassette again: pytest --stream-record=all"
+        mend = f"resolve it, or {again}"
+    elif isinstance(error, Fault):
+        what, line, mend = str(error), error.line, error.mend or again
     else:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else data.count(b"\n", 0, getattr(error, "position", None) or 0) + 1
         what = f"not YAML: {getattr(error, 'problem', None) or getattr(error, 'reason', None) or error}"
         here = data.split(b"\n", line)[line - 1 : line]  # none where yaml counts other line ends than LF
-        mend = "indent with spaces, not tabs" if b"\t" in b"".join(here) else AGAIN
+        mend = "indent with spaces, not tabs" if b"\t" in b"".join(here) else again
     return CassetteError(what, where=f"{name}, line {line}", mend=mend)
 
 
@@ -279,7 +308,7 @@ def items(node: Node, what: str) -> list[Node]:
 def string(node: Node, what: str) -> str:
     if node.tag != "str":
         raise Fault(f"{what} must be a string, not {shown(node)}", node, "put it in quotes")
-    return cast(str, node.value)
+    return str(node.value)
 
 
 def choice(node: Node, what: str, allowed: tuple[str, ...]) -> str:
@@ -297,6 +326,14 @@ def number(node: Node, what: str, least: int, most: int | None = None) -> int:
     return cast(int, value)
 
 
+def pieces(node: Node, what: str) -> list[bytes]:
+    """The string at a node as UTF-8, in pieces that join to it; those of a long one are given away, so that each can be freed when it is used."""
+    if not isinstance(node.value, Literal):
+        return [encoded(string(node, what), node)]
+    given, node.value = node.value.pieces, ""
+    return given
+
+
 def encoded(text: str, node: Node) -> bytes:
     try:
         return text.encode()
@@ -308,4 +345,5 @@ def shown(node: Node) -> str:
     """How an error names a value."""
     if not isinstance(node, ScalarNode):
         return f"a {node.tag}"
-    return repr(node.value[:40]) if node.tag == "str" else node.value[:40] or "nothing"
+    value = str(node.value)[:40]
+    return repr(value) if node.tag == "str" else value or "nothing"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
 
 from ..errors import CassetteError, CassetteMissing
-from ..files import locked, replace_file
+from ..files import locked, replace_file, resolved
 from ..model import Cassette
-from ..yamltext import LARGEST
 from .reading import CassetteWarning, loads
-from .writing import FORMAT, dumps
+from .writing import FORMAT, chunks, dumps
 
 __all__ = ["FORMAT", "CassetteWarning", "dumps", "load", "loads", "locate", "update"]
 
@@ -23,7 +23,7 @@ def locate(directory: Path, name: str) -> Path:
     parts = PureWindowsPath(name)  # knows both kinds of separators and drives: a name must mean the same everywhere
     bad = not parts.name or parts.anchor or ".." in parts.parts or name[-1] in "/\\" or "\0" in name
     path = directory / (name if name.endswith(".yaml") else f"{name}.yaml")
-    if bad or not path.resolve().is_relative_to(directory.resolve()):
+    if bad or not resolved(path).is_relative_to(resolved(directory)):
         raise CassetteError(
             f"{name!r} is no cassette inside the cassette directory",
             where=str(directory),
@@ -39,15 +39,16 @@ def load(path: Path) -> Cassette:
     `CassetteWarning` where a body was edited by hand and `reads` no longer fits it: that response then has one read per event, all at 0 ms.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a device may have no end, a pipe may wait
+            raise CassetteError("cannot read the cassette: it is no file", where=str(path))
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+            return loads(file, name=str(path))
     except FileNotFoundError:
         raise CassetteMissing(
             "there is no such cassette", where=str(path), mend="record it: pytest --stream-record=once"
         ) from None
     except OSError as error:
         raise CassetteError(f"cannot read the cassette: {error.strerror}", where=str(path)) from error
-    return loads(data, name=str(path))
 
 
 def update(path: Path, change: Callable[[Cassette], Cassette]) -> Cassette:
@@ -55,18 +56,19 @@ def update(path: Path, change: Callable[[Cassette], Cassette]) -> Cassette:
 
     One process at a time does this for one file, so `change` sees what others wrote meanwhile: merge with it. What is about to be written is
     read back and compared first, and the file is replaced in one step: after any failure (`CassetteError`, or what `change` raises) the old
-    file is intact.
+    file is intact. Where `change` returns the very cassette that it was given, nothing is written.
     """
-    target = path.resolve()  # a symbolic link stays one
+    target = resolved(path)  # a symbolic link stays one
     with locked(target, path):
         try:
             old = load(path)
         except CassetteMissing:
             old = Cassette()
         new = change(old)
-        data = _verified(new, path)
+        if new is old:
+            return old
         try:
-            replace_file(target, data)
+            replace_file(target, chunks(new), lambda written: _verify(written, new, path))
         except OSError as error:
             raise CassetteError(
                 f"cannot write the cassette: {error.strerror}", where=str(path), mend="nothing was changed; try again"
@@ -74,15 +76,13 @@ def update(path: Path, change: Callable[[Cassette], Cassette]) -> Cassette:
     return new
 
 
-def _verified(cassette: Cassette, path: Path) -> bytes:
-    """The bytes of the file, known to say the same as `cassette`."""
+def _verify(written: Path, cassette: Cassette, path: Path) -> None:
+    """Raises where the file that was written does not say the same as `cassette`."""
     what = "the cassette would not read back as it was recorded, so it was not written"
     mend = "please report this as a bug"
-    data = dumps(cassette).encode()
     try:
-        again = loads(data, name="what was to be written")
+        again = load(written)
     except CassetteError as error:
         raise CassetteError(what, where=str(path), mend=mend) from error
     if again != cassette:
         raise CassetteError(what, where=str(path), mend=mend)
-    return data

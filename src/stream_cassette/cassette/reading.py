@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Literal, cast, get_args
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from .. import framing, yamltext
 from ..errors import CassetteError
 from ..model import Cassette, Ending, EndingKind, Exchange, Headers, Interaction, Read, Request
-from ..yamltext import Fault, check_tree, choice, encoded, fields, items, number, shown, string, value_of
+from ..yamltext import Fault, check_tree, choice, encoded, fields, items, number, pieces, shown, string, value_of
 from .writing import FORMAT, json_bytes
 
+_ITEM = re.compile(r"\S+")
+_SLACK = 1000  # reads beyond the bytes of the body that an error or warning still counts
 _READ = re.compile(r"([0-9]{1,10}):([1-9][0-9]{0,9})")
 
 
@@ -25,10 +26,10 @@ class CassetteWarning(UserWarning):
     """A cassette that can be used, but not quite as it stands; the text names the file and what to do."""
 
 
-def loads(text: bytes | str, *, name: str) -> Cassette:
-    """The cassette that a file's text says; `name` stands for the file in errors. Errors and warnings are those of `load`."""
-    data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-    return yamltext.read(data, name, lambda root: _cassette(root, name))
+def loads(text: bytes | str | BinaryIO, *, name: str) -> Cassette:
+    """The cassette that a file's text (or an open file) says; `name` stands for it in errors. Errors and warnings are those of `load`."""
+    source = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    return yamltext.read(source, name, lambda root: _cassette(root, name))
 
 
 def _cassette(root: Node | None, name: str) -> Cassette:
@@ -61,7 +62,7 @@ def _interaction(node: Node, name: str) -> Interaction:
         found["response"],
         "a response",
         ("status", "headers", "ending", "reads", "body"),
-        ("dialect", "error", "newline"),
+        ("dialect", "error", "newline", "was"),
     )
     exchange = Exchange(
         _request(found["request"]),
@@ -69,6 +70,7 @@ def _interaction(node: Node, name: str) -> Interaction:
         _headers(response["headers"]),
         _reads(response["reads"], _body(response), name),
         _ending(response),
+        string(response["was"], "was") if "was" in response else "",
     )
     return Interaction(
         exchange,
@@ -117,49 +119,72 @@ _BODIES: Mapping[str, Callable[[Node], bytes]] = {
 }
 
 
-def _body(response: Mapping[str, Node]) -> bytes:
+def _body(response: Mapping[str, Node]) -> list[bytes]:
+    """The body, in pieces that join to it."""
     crlf = "newline" in response and bool(choice(response["newline"], "newline", ("crlf",)))
     node = response["body"]
-    pieces = items(node, "body") if isinstance(node, SequenceNode) else [node]
-    return b"".join([_piece(piece, crlf) for piece in pieces])
+    nodes = items(node, "body") if isinstance(node, SequenceNode) else [node]
+    return [data for each in nodes for data in _piece(each, crlf) if data]
 
 
-def _piece(node: Node, crlf: bool) -> bytes:
+def _piece(node: Node, crlf: bool) -> list[bytes]:
     if isinstance(node, MappingNode):
         found = fields(node, "a piece of a body", (), ("text", "base64"))
         if len(found) != 1:
             raise Fault("a piece of a body has either text or base64", node)
         if "base64" in found:
-            return _from_base64(found["base64"])
+            return [_from_base64(found["base64"])]
         node = found["text"]
-    text = string(node, "body")
-    return encoded(text.replace("\n", "\r\n") if crlf else text, node)
+    given = pieces(node, "body")
+    return [data.replace(b"\n", b"\r\n") for data in given] if crlf else given
 
 
-def _reads(node: Node, body: bytes, name: str) -> tuple[Read, ...]:
-    matches = []
-    for item in string(node, "reads").split():
-        match = _READ.fullmatch(item)
+def _reads(node: Node, body: list[bytes], name: str) -> tuple[Read, ...]:
+    length = sum(map(len, body))
+    reads = _read_sizes(node, length)
+    if reads is not None and sum(size for _, size in reads) == length:
+        data = _slices(body, [size for _, size in reads])
+        return tuple([Read(at, piece) for (at, _), piece in zip(reads, data, strict=True)])
+    said = "more" if reads is None else sum(size for _, size in reads)
+    warnings.warn(
+        f"{name}, line {node.start_mark.line + 1}: the body has {length} bytes, `reads` has {said}; edited by hand? It is replayed "
+        "with one read per event. Mend `reads`, or record the cassette again: pytest --stream-record=all",
+        CassetteWarning,
+        stacklevel=2,
+    )
+    return _read_per_event(b"".join(body))
+
+
+def _read_sizes(node: Node, length: int) -> list[tuple[int, int]] | None:
+    """Milliseconds and bytes of each read; None where there are more reads than a body of `length` has bytes."""
+    text, found = string(node, "reads"), []
+    for item in _ITEM.finditer(text):
+        match = _READ.fullmatch(item[0])
         if match is None:
             raise Fault(
-                f"{item[:40]!r} is no read",
+                f"{item[0][:40]!r} is no read",
                 node,
                 "write milliseconds:bytes, separated by spaces, as in `reads: 0:187 41:95`",
             )
-        matches.append(match)
-    sizes = [int(match[2]) for match in matches]
-    if sum(sizes) != len(body):
-        warnings.warn(
-            f"{name}, line {node.start_mark.line + 1}: the body has {len(body)} bytes, `reads` has {sum(sizes)}; edited by hand? It is replayed "
-            "with one read per event. Mend `reads`, or record the cassette again: pytest --stream-record=all",
-            CassetteWarning,
-            stacklevel=2,
-        )
-        return _read_per_event(body)
-    ends = list(itertools.accumulate(sizes, initial=0))
-    return tuple(
-        [Read(int(match[1]), body[at : at + size]) for match, size, at in zip(matches, sizes, ends, strict=False)]
-    )
+        found.append((int(match[1]), int(match[2])))
+        if len(found) > length + _SLACK:
+            return None
+    return found
+
+
+def _slices(body: list[bytes], sizes: Iterable[int]) -> Iterator[bytes]:
+    """The body cut anew; a piece that is used up is freed, so that a long body is not in memory twice."""
+    body.reverse()
+    piece, at = b"", 0
+    for size in sizes:
+        parts = []
+        while size > len(piece) - at:
+            parts.append(piece[at:])
+            size -= len(piece) - at
+            piece, at = body.pop(), 0
+        parts.append(piece[at : at + size])
+        at += size
+        yield b"".join(parts)
 
 
 def _read_per_event(body: bytes) -> tuple[Read, ...]:

@@ -10,23 +10,29 @@ from typing import Any
 
 from .. import framing
 from ..errors import CassetteError
-from ..model import Cassette, Exchange, Headers, Interaction, Request
-from ..yamltext import DEEPEST_JSON, UNSAFE, WIDTH, Block, dump, fits_yaml, literal
+from ..literals import PIECE, UNSAFE, Safety
+from ..model import Cassette, Exchange, Frame, Headers, Interaction, Read, Request
+from ..yamltext import DEEPEST_JSON, WIDTH, Block, dump, fits_yaml, literal
 
 FORMAT = 1
 """The format that `dumps` writes and the newest that `loads` reads."""
 
 _WRAPPED = re.compile(rf"(.{{1,{WIDTH - 11}}})(?: |\Z)")  # 11: the columns of `    reads: `
+_FILLED_LINE = re.compile(rb"\n(?!\n|\Z)")  # the start of each line that is not blank
 _BASE64_LINE = re.compile(r".{1,80}")
 _PLAIN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z|[a-z]+(?:-[a-z]+)+ [0-9][0-9a-z.+]*")
 
 
 def dumps(cassette: Cassette) -> str:
     """The text of the cassette's file. Raises `CassetteError` for what no file can hold: a name with lone surrogates, values that are not JSON."""
-    head = f"format: {FORMAT}\n{_recorded(cassette)}"
-    if not cassette.interactions:
-        return f"{head}interactions: []\n"
-    return f"{head}interactions:\n{''.join(map(_interaction_text, cassette.interactions))}"
+    return b"".join(chunks(cassette)).decode()
+
+
+def chunks(cassette: Cassette) -> Iterator[bytes]:
+    """What `dumps` gives, as UTF-8 and in pieces, so that a long body is nowhere in memory a second time."""
+    yield f"format: {FORMAT}\n{_recorded(cassette)}interactions:{'' if cassette.interactions else ' []'}\n".encode()
+    for interaction in cassette.interactions:
+        yield from _interaction(interaction)
 
 
 def _recorded(cassette: Cassette) -> str:
@@ -36,13 +42,14 @@ def _recorded(cassette: Cassette) -> str:
     return dump({"recorded": {"at": at, "by": by}}, "")
 
 
-def _interaction_text(interaction: Interaction) -> str:
+def _interaction(interaction: Interaction) -> Iterator[bytes]:
     exchange = interaction.exchange
     text = "" if interaction.test is None else dump({"test": interaction.test}, "  ")
     text += f"  request:\n{_request_text(exchange.request)}  response:\n{_response_text(exchange, interaction.dialect)}"
+    yield f"- {text[2:]}".encode()
+    yield from _response_body(exchange.reads)
     if interaction.assembled is not None:
-        text += dump({"assembled": _assembled_value(interaction.assembled)}, "  ")
-    return f"- {text[2:]}"
+        yield dump({"assembled": _assembled_value(interaction.assembled)}, "  ").encode()
 
 
 def _request_text(request: Request) -> str:
@@ -59,7 +66,7 @@ def _request_body(body: bytes) -> str:
     except UnicodeDecodeError:
         if value is not None and json_bytes(json.loads(text := json.dumps(value))) == body:
             return dump({"json_text": text}, "    ")
-        return f"    base64: {_base64(body, '      ')}"
+        return f"    base64: {''.join(_base64(body, '      '))}"
     return dump({"text": text}, "    ") if UNSAFE.search(text) else f"    text: {literal(text, '      ')}"
 
 
@@ -107,20 +114,62 @@ def _response_text(exchange: Exchange, dialect: str | None) -> str:
     value["ending"] = exchange.ending.kind
     if exchange.ending.error:
         value["error"] = exchange.ending.error
+    if exchange.was:
+        value["was"] = exchange.was
     reads = " ".join([f"{read.at_ms}:{len(read.data)}" for read in exchange.reads])
     wrapped = "\n      ".join(_WRAPPED.findall(reads)) or "''"
-    return f"{dump(value, '    ')}    reads: {wrapped}\n{_response_body(exchange.body)}"
+    return f"{dump(value, '    ')}    reads: {wrapped}\n"
 
 
-def _response_body(body: bytes) -> str:
-    if not body:
-        return "    body: ''\n"
-    crlf = b"\n" in body and _even(body)
-    newline = "    newline: crlf\n" if crlf else ""
-    text = _piece_text(body, crlf)
-    if text is not None and not UNSAFE.search(text):
-        return f"{newline}    body: {literal(text, '      ')}"
-    return f"{newline}    body:\n{''.join(_pieces(body, crlf))}"
+def _response_body(reads: Sequence[Read]) -> Iterator[bytes]:
+    if not reads:
+        yield b"    body: ''\n"
+        return
+    crlf = _all_crlf(reads)
+    if crlf:
+        yield b"    newline: crlf\n"
+    safety = Safety()
+    if all(safety.passes(block) for block in _blocks(reads, crlf)) and safety.passes(b"", final=True):
+        yield from _literal(_blocks(reads, crlf), ended=reads[-1].data.endswith(b"\n"))
+        return
+    yield b"    body:\n"
+    for piece in _pieces(reads, crlf):
+        yield piece.encode()
+
+
+def _blocks(reads: Sequence[Read], crlf: bool) -> Iterator[bytes]:
+    """The body in pieces of a usual size, line ends as LF where `crlf`."""
+    waiting: list[bytes] = []
+    size = 0
+    for read in reads:
+        waiting.append(read.data)
+        size += len(read.data)
+        if size >= PIECE and not read.data.endswith(b"\r"):
+            yield _joined(waiting, crlf)
+            waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting, crlf)
+
+
+def _joined(parts: list[bytes], crlf: bool) -> bytes:
+    return b"".join(parts).replace(b"\r\n", b"\n") if crlf else b"".join(parts)
+
+
+def _all_crlf(reads: Sequence[Read]) -> bool:
+    counts = [(block.count(b"\r\n"), block.count(b"\n"), block.count(b"\r")) for block in _blocks(reads, False)]
+    pairs, line_feeds, returns = map(sum, zip(*counts, strict=True))
+    return 0 < pairs == line_feeds == returns
+
+
+def _literal(blocks: Iterator[bytes], *, ended: bool) -> Iterator[bytes]:
+    """`literal` of a body that comes in blocks; `ended` says whether its last line has an end."""
+    yield b"    body: |2+\n" if ended else b"    body: |2-\n"
+    fresh = True
+    for block in blocks:
+        yield (b"      " if fresh and not block.startswith(b"\n") else b"") + _FILLED_LINE.sub(b"\n      ", block)
+        fresh = block.endswith(b"\n")
+    if not ended:
+        yield b"\n"
 
 
 def _even(raw: bytes) -> bool:
@@ -139,19 +188,29 @@ def _piece_text(raw: bytes, crlf: bool) -> str | None:
     return text.replace("\r\n", "\n") if _even(raw) else None
 
 
-def _pieces(body: bytes, crlf: bool) -> Iterator[str]:
+def _pieces(reads: Sequence[Read], crlf: bool) -> Iterator[str]:
     """One item per odd frame and one per run of safe frames between them."""
     safe: list[str] = []
-    for frame in framing.frames(body):
+    for frame in _frames(reads):
         text = _piece_text(frame.raw, crlf)
         if text is not None and not UNSAFE.search(text):
             safe.append(text)
             continue
         yield from _safe_piece(safe)
         safe = []
-        odd = f"base64: {_base64(frame.raw, '        ')}" if text is None else dump({"text": text}, "      ")[6:]
-        yield f"    - {odd}"
+        if text is None:
+            yield "    - base64: "
+            yield from _base64(frame.raw, "        ")
+        else:
+            yield f"    - {dump({'text': text}, '      ')[6:]}"
     yield from _safe_piece(safe)
+
+
+def _frames(reads: Sequence[Read]) -> Iterator[Frame]:
+    decoder = framing.Sniffer()
+    for read in reads:
+        yield from decoder.feed(read.data)
+    yield from decoder.close()
 
 
 def _safe_piece(texts: Sequence[str]) -> Iterator[str]:
@@ -159,6 +218,9 @@ def _safe_piece(texts: Sequence[str]) -> Iterator[str]:
         yield f"    - text: {literal(text, '        ')}"
 
 
-def _base64(raw: bytes, pad: str) -> str:
-    lines = _BASE64_LINE.findall(base64.b64encode(raw).decode())
-    return "'" + f"\n{pad}".join(lines) + "'\n"
+def _base64(raw: bytes, pad: str) -> Iterator[str]:
+    size = 60 * 1024  # of lines with 80 characters
+    for at in range(0, len(raw), size):
+        lines = _BASE64_LINE.findall(base64.b64encode(raw[at : at + size]).decode())
+        yield ("'" if at == 0 else f"\n{pad}") + f"\n{pad}".join(lines)
+    yield "'\n"

@@ -12,6 +12,7 @@ from typing import Literal
 from stream_cassette.clients import guard, httpx
 from stream_cassette.errors import TapeError
 from stream_cassette.model import Exchange
+from stream_cassette.mutate.items import Spec
 from stream_cassette.recording import Clock
 from stream_cassette.tape import Mode, Tape
 
@@ -47,6 +48,7 @@ def use(
     unplayed: Literal["ignore", "error"] = "ignore",
     secrets: Sequence[str] = (),
     scrub: Callable[[Exchange], Exchange | None] | None = None,
+    mutate: Sequence[Spec] = (),
 ) -> Iterator[Tape]:
     """Replays (or, as `mode` says, records) the requests of a block of code with the cassette at `path`.
 
@@ -72,6 +74,7 @@ def use(
         allow_loopback=allow_loopback,
         secrets=secrets,
         scrub=scrub,
+        mutate=mutate,
     )
     try:
         with intercepted(tape):

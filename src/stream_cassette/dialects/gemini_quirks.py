@@ -115,7 +115,7 @@ def _usage_everywhere(payloads: list[Payload]) -> list[list[Payload]]:
     places = [at for at, payload in enumerate(payloads) if as_dict(payload.get("usageMetadata"))]
     prompt = as_dict(payloads[places[0]]["usageMetadata"]).get("promptTokenCount") if places else None
     for payload in payloads[: places[0]] if prompt is not None else []:
-        payload["usageMetadata"] = {"promptTokenCount": prompt, "totalTokenCount": prompt}
+        payload["usageMetadata"] = {"promptTokenCount": prompt}
     return [[payload] for payload in payloads]
 
 

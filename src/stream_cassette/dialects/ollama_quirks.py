@@ -75,7 +75,7 @@ def _done_apart(payloads: list[Payload]) -> list[list[Payload]]:
     name = "message" if _message(last) else "response"
     if not last.get("done") or not last.get(name) or not _says_something(last[name]):
         return out
-    kept = {field: last[field] for field in ("model", "created_at") if field in last}
+    kept: Payload = {field: last[field] for field in ("model", "created_at") if field in last}
     first = {**kept, name: last[name], "done": False}
     last[name] = {"role": "assistant", "content": ""} if name == "message" else ""
     out[-1].insert(0, first)
@@ -98,12 +98,8 @@ def _blank_lines(frames: Sequence[Frame]) -> list[list[Frame]]:
 
 
 def _no_last_line_end(frames: Sequence[Frame]) -> list[list[Frame]]:
-    if not frames:
-        return []
-    *first, last = frames
-    if last.data is not None and last.raw.endswith(b"\n"):
-        last = replace(last, raw=last.raw.rstrip(b"\r\n"))
-    return [[frame] for frame in (*first, last)]
+    last = [replace(frame, raw=frame.raw.rstrip(b"\r\n")) if frame.data else frame for frame in frames[-1:]]
+    return [[frame] for frame in (*frames[:-1], *last)]
 
 
 QUIRKS: Mapping[str, Spelling] = {

@@ -313,10 +313,10 @@ def _in_one(calls: list[_Call], payloads: list[Payload]) -> None:
 def _legacy(payloads: list[Payload]) -> list[list[Payload]]:
     """The one call of a stream, which has no id, in the field that came before `tool_calls`."""
     calls = _calls(payloads)
-    if len(calls) == 1 and not calls[0].id and calls[0].head.field == "arguments":
+    plain = len(calls) == 1 and not calls[0].id and calls[0].head.field == "arguments"
+    if plain and all(map(_alone, calls[0].entries)):
         for entry in calls[0].entries:
-            if _alone(entry):
-                entry.choice["delta"]["function_call"] = entry.choice["delta"].pop("tool_calls")[0]["function"]
+            entry.choice["delta"]["function_call"] = entry.choice["delta"].pop("tool_calls")[0]["function"]
         for payload in payloads:
             _finish_otherwise(payload, "function_call")
     return [[payload] for payload in payloads]

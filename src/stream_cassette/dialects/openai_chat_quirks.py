@@ -199,12 +199,15 @@ def _pair(char: str) -> tuple[str, str]:
 
 def _cumulative_message(payloads: list[Payload]) -> list[list[Payload]]:
     texts: dict[Any, str] = {}
-    for payload in payloads:
-        for choice in choices_of(payload):
-            if isinstance(choice.get("delta"), dict) and "message" not in choice:
-                number = choice.get("index")
-                texts[number] = texts.get(number, "") + as_text(choice["delta"].get("content"))
-                choice["message"] = {"role": "assistant", "content": texts[number]}
+    choices = [
+        choice for payload in payloads for choice in choices_of(payload) if isinstance(choice.get("delta"), dict)
+    ]
+    if any("message" in choice or isinstance(choice["delta"].get("content"), list) for choice in choices):
+        return [[payload] for payload in payloads]
+    for choice in choices:
+        number = choice.get("index")
+        texts[number] = texts.get(number, "") + as_text(choice["delta"].get("content"))
+        choice["message"] = {"role": "assistant", "content": texts[number]}
     return [[payload] for payload in payloads]
 
 

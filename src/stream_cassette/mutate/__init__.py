@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 
 from ..errors import NotApplicable
 from ..model import Exchange
@@ -37,7 +36,7 @@ from .faults import (
     Truncate,
 )
 from .framing import ByteOrderMark, Comments, DropDone, ExtraFields, LineEndings, MultiLineData, NoSpaceAfterColon
-from .laws import Law
+from .laws import law_of
 from .quirks import Quirk
 from .wire import CutInsideCharacter, OneByteReads, OneRead, ReadPerFrame, Rechunk
 
@@ -118,11 +117,6 @@ def mutate(stream: Stream, mutators: Iterable[Mutator]) -> Stream:
         stream = each.apply(stream)
         erased |= each.erases
     return stream
-
-
-def law_of(mutators: Iterable[Mutator]) -> Law:
-    """What holds after all of them."""
-    return reduce(lambda law, each: law & each.law, mutators, Law())
 
 
 def answers(stream: Stream, mutators: Sequence[Mutator]) -> tuple[Exchange, ...]:

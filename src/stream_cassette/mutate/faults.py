@@ -404,7 +404,11 @@ class _Damage(Mutator):
         found = slots(stream)
         calls = _calls(found)
         lane = calls[pick(len(calls), call, "tool call with arguments")]
-        if any(isinstance(delta, ToolCallStart) and delta.kind == "custom" and its == lane for slot in found for delta, its in zip(slot.deltas, slot.lanes, strict=True)):
+        if any(
+            isinstance(delta, ToolCallStart) and delta.kind == "custom" and its == lane
+            for slot in found
+            for delta, its in zip(slot.deltas, slot.lanes, strict=True)
+        ):
             raise NotApplicable("free text cannot be told from damaged text")
         places = [(at, place) for at, place, its_lane, _ in pieces(found) if its_lane == lane]
         fragments = self.damaged([found[at].deltas[place] for at, place in places])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from functools import reduce
+from typing import Any, Literal, Protocol
 
 from .. import jsontext
 from ..model import Reply
@@ -59,10 +60,20 @@ class Law:
         return ", ".join(weaker).replace("_", " ")
 
 
+class HasLaw(Protocol):
+    @property
+    def law(self) -> Law: ...
+
+
 SAME = Law()
 CUT = Law(text="prefix", reasoning="prefix", calls="subset", finish="any", usage="any", complete="not_clean")
 LIMITED = Law(text="prefix", reasoning="prefix", calls="subset", finish="limited", usage="any", complete="any")
 DAMAGED = Law(calls="no_more_than_reference", complete="any")
+
+
+def law_of(mutators: Iterable[HasLaw]) -> Law:
+    """What holds after all of them."""
+    return reduce(lambda law, each: law & each.law, mutators, SAME)
 
 
 # ------------------------------------------------------------------------------------------------------------------ the check

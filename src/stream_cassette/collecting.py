@@ -1,0 +1,96 @@
+"""`pytest cassettes/ --stream-assembler package:function`: cassette × mutator as test items, without any test code."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cassette import load
+from .errors import LawBroken, NotApplicable, TapeError
+from .fuzz import check, visible
+from .mutate import mutate
+from .mutate.items import Spec, items, name_of, settled
+from .stream import Stream
+
+OUTCOME = "stream_mutator"
+"""The user property under which an item reports its mutator; properties travel from xdist's workers."""
+
+
+def assembler_of(spec: str) -> Any:
+    """The function that `package.module:function` names. Raises `UsageError` for pytest to show."""
+    module, colon, name = spec.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise pytest.UsageError(f"--stream-assembler={spec}: {error}; write package.module:function") from error
+    if not colon or not callable(found):
+        raise pytest.UsageError(f"--stream-assembler={spec} is not callable; write package.module:function")
+    return found
+
+
+class CassetteFile(pytest.File):
+    """A cassette, with an item for each mutator; the file itself is read when an item runs."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for name, spec in items(self.config.getoption("--stream-levels").split(","), str(self.path)):
+            yield CassetteItem.from_parent(self, name=name, spec=spec)
+
+
+class CassetteItem(pytest.Item):
+    """One mutator on every stream of the cassette."""
+
+    def __init__(self, *, spec: Spec, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._spec = spec
+        self.user_properties.append((OUTCOME, name_of(spec)))
+
+    def runtest(self) -> None:
+        feed = self.config.getoption("--stream-feed")
+        assembler = assembler_of(self.config.getoption("--stream-assembler"))
+        acted, reason = 0, "the cassette has no stream"
+        for stream in _streams(self.path):
+            try:
+                mutator = settled(self._spec, stream)
+                mutate(stream, [mutator])
+                if visible(stream, mutator, feed):
+                    check(assembler, stream, [mutator], feed=feed)
+                    acted += 1
+                else:
+                    reason = f"{mutator!r} changes nothing that is fed as {feed}"
+            except NotApplicable as error:
+                reason = str(error)
+        if not acted:
+            pytest.skip(f"not applicable: {reason}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, LawBroken | TapeError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"{self.path.name}: {self.name}"
+
+
+def _streams(path: Path) -> list[Stream]:
+    return [Stream(each.exchange, each.dialect) for each in load(path).interactions if each.dialect is not None]
+
+
+def summary(stats: dict[str, list[Any]]) -> list[str]:
+    """The table mutator × passed, failed, not applicable, from pytest's reports; empty where no such item ran."""
+    counts: dict[str, list[int]] = {}
+    for column, outcome in enumerate(("passed", "failed", "skipped")):
+        for report in stats.get(outcome, []):
+            for key, mutator in getattr(report, "user_properties", ()):
+                if key == OUTCOME:
+                    counts.setdefault(mutator, [0, 0, 0])[column] += 1
+    if not counts:
+        return []
+    width = max(map(len, [*counts, "mutator"]))
+    head = f"{'mutator':{width}}  passed  failed  not applicable"
+    return [head, *(f"{name:{width}}  {row[0]:6}  {row[1]:6}  {row[2]:14}" for name, row in counts.items())]

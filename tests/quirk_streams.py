@@ -30,7 +30,13 @@ RICH = Reply(
     id="r-1",
 )
 TEXT = replace(RICH, parts=(TextPart("Low tide — 06:10 🌊."),), finish_reason="stop")
-_WORDS = {"anthropic": "tool_use", "bedrock-converse": "tool_use", "bedrock-invoke": "tool_use", "gemini": "STOP", "cohere": "TOOL_CALL"}
+_WORDS = {
+    "anthropic": "tool_use",
+    "bedrock-converse": "tool_use",
+    "bedrock-invoke": "tool_use",
+    "gemini": "STOP",
+    "cohere": "TOOL_CALL",
+}
 
 
 def body_stream(dialect: str, body: bytes) -> Stream:
@@ -41,7 +47,10 @@ def body_stream(dialect: str, body: bytes) -> Stream:
 
 def sse(dialect: str, *payloads: Any, event: str = "", done: bool = False, end: str = "\n") -> Stream:
     """An event stream; `event` names the field of a payload that its event line repeats."""
-    lines = [[*([f"event: {payload[event]}"] if event else []), f"data: {json.dumps(payload, ensure_ascii=False)}", "", ""] for payload in payloads]
+    lines = [
+        [*([f"event: {payload[event]}"] if event else []), f"data: {json.dumps(payload, ensure_ascii=False)}", "", ""]
+        for payload in payloads
+    ]
     lines += [["data: [DONE]", "", ""]] if done else []
     return body_stream(dialect, "".join(end.join(each) for each in lines).encode())
 
@@ -52,7 +61,9 @@ def chat(*choices: dict[str, Any], usage: dict[str, Any] | None = None, index: i
     for said in choices:
         delta = {name: value for name, value in said.items() if name not in ("finish", "n")}
         choice = {"index": said.get("n", index), "delta": delta, "finish_reason": said.get("finish"), "logprobs": None}
-        chunks.append({"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1", "choices": [choice]})
+        chunks.append(
+            {"id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m-1", "choices": [choice]}
+        )
     if usage:
         chunks.append({**chunks[0], "choices": [], "usage": usage})
     return sse("openai-chat", *chunks, done=True, end=end)
@@ -64,7 +75,12 @@ def entry(index: int, arguments: str | None, name: str = "", id_: str = "", kind
     return {"index": index, **identity, kind: {**({"name": name} if name else {}), field: arguments}}
 
 
-COUNTS = {"prompt_tokens": 12, "completion_tokens": 30, "total_tokens": 42, "prompt_tokens_details": {"cached_tokens": 2}}
+COUNTS = {
+    "prompt_tokens": 12,
+    "completion_tokens": 30,
+    "total_tokens": 42,
+    "prompt_tokens_details": {"cached_tokens": 2},
+}
 HEADS = entry(0, "", "tide_times", "call_a"), entry(1, "", "moon_phase", "call_b")
 
 SEQUENTIAL = chat(
@@ -105,7 +121,13 @@ CUSTOM = chat(
     {"finish": "tool_calls"},
 )
 WHOLE = chat({"role": "assistant", "tool_calls": [entry(0, '{"a":1}', "aa", "call_a")], "finish": "tool_calls"})
-WITHOUT_ID = chat({"role": "assistant"}, {"tool_calls": [entry(0, "", "get")]}, {"tool_calls": [entry(0, "{}")]}, {"finish": "tool_calls"}, end="\r\n")
+WITHOUT_ID = chat(
+    {"role": "assistant"},
+    {"tool_calls": [entry(0, "", "get")]},
+    {"tool_calls": [entry(0, "{}")]},
+    {"finish": "tool_calls"},
+    end="\r\n",
+)
 TWO_CHOICES = chat(
     {"role": "assistant", "content": "Low ", "n": 0},
     {"role": "assistant", "content": "High ", "n": 1},
@@ -151,7 +173,9 @@ def _chunks() -> Stream:
     """Claude's events as Bedrock carries them."""
     last = {**_CLAUDE[-1], "amazon-bedrock-invocationMetrics": {"inputTokenCount": 12, "outputTokenCount": 30}}
     data = [base64.b64encode(json.dumps(payload).encode()).decode() for payload in (*_CLAUDE[:-1], last)]
-    return body_stream("bedrock-invoke", b"".join(write_event("chunk", {"bytes": each, "p": "ab"}).raw for each in data))
+    return body_stream(
+        "bedrock-invoke", b"".join(write_event("chunk", {"bytes": each, "p": "ab"}).raw for each in data)
+    )
 
 
 def _candidate(*parts: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
@@ -163,8 +187,15 @@ GEMINI = sse(
     "gemini",
     {"candidates": _candidate({"text": "Check the 漢字.", "thought": True})},
     {"candidates": _candidate({"text": "One "})},
-    {"candidates": _candidate({"text": "moment 🌊.", "thoughtSignature": "c2lnbmF0dXJl"}), "usageMetadata": {"promptTokenCount": 12}},
-    {"candidates": _candidate({"functionCall": {"name": "f", "args": {"a": 1}}}, {"functionCall": {"name": "g", "args": {}}})},
+    {
+        "candidates": _candidate({"text": "moment 🌊.", "thoughtSignature": "c2lnbmF0dXJl"}),
+        "usageMetadata": {"promptTokenCount": 12},
+    },
+    {
+        "candidates": _candidate(
+            {"functionCall": {"name": "f", "args": {"a": 1}}}, {"functionCall": {"name": "g", "args": {}}}
+        )
+    },
     {"candidates": _candidate({"text": ""}, finishReason="STOP"), "usageMetadata": _GEMINI_USAGE},
     end="\r\n",
 )
@@ -179,17 +210,28 @@ INTERACTION = sse(
     {"event_type": "interaction.created", "event_id": "e1", "interaction": {"id": "i-1", "status": "in_progress"}},
     {"event_type": "interaction.status_update", "event_id": "e2", "status": "in_progress"},
     {"event_type": "step.start", "event_id": "e3", "index": 0, "step": _STEP},
-    {"event_type": "step.delta", "event_id": "e4", "index": 0, "delta": {"type": "arguments_delta", "arguments": '{"é":'}},
+    {
+        "event_type": "step.delta",
+        "event_id": "e4",
+        "index": 0,
+        "delta": {"type": "arguments_delta", "arguments": '{"é":'},
+    },
     {"event_type": "step.delta", "event_id": "e5", "index": 0, "delta": {"type": "arguments_delta", "arguments": "1}"}},
     {"event_type": "step.stop", "event_id": "e6", "index": 0},
-    {"event_type": "interaction.completed", "event_id": "e7", "interaction": {"id": "i-1", "status": "requires_action"}},
+    {
+        "event_type": "interaction.completed",
+        "event_id": "e7",
+        "interaction": {"id": "i-1", "status": "requires_action"},
+    },
     event="event_type",
     done=True,
 )
 
 
 def _lines(*payloads: dict[str, Any]) -> Stream:
-    return body_stream("ollama", b"".join(json.dumps(payload, ensure_ascii=False).encode() + b"\n" for payload in payloads))
+    return body_stream(
+        "ollama", b"".join(json.dumps(payload, ensure_ascii=False).encode() + b"\n" for payload in payloads)
+    )
 
 
 def _call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -203,14 +245,23 @@ OLLAMA = _lines(
 )  # fmt: skip
 OLLAMA_ENDS_WITH_TEXT = _lines(
     {"model": "m", "message": {"role": "assistant", "content": "Low "}, "done": False},
-    {"model": "m", "message": {"role": "assistant", "content": "tide."}, "done": True, "done_reason": "stop", "eval_count": 3},
+    {
+        "model": "m",
+        "message": {"role": "assistant", "content": "tide."},
+        "done": True,
+        "done_reason": "stop",
+        "eval_count": 3,
+    },
 )
 OLLAMA_GENERATES = _lines(
     {"model": "m", "response": "Low ", "done": False},
     {"model": "m", "response": "tide.", "done": False},
     {"model": "m", "response": "", "done": True, "done_reason": "stop", "eval_count": 3},
 )
-OLLAMA_GENERATES_AT_END = _lines({"model": "m", "response": "Low ", "done": False}, {"model": "m", "response": "tide.", "done": True, "done_reason": "stop"})
+OLLAMA_GENERATES_AT_END = _lines(
+    {"model": "m", "response": "Low ", "done": False},
+    {"model": "m", "response": "tide.", "done": True, "done_reason": "stop"},
+)
 
 
 def _converse() -> Stream:
@@ -236,7 +287,12 @@ def _completion(text: str, reason: str | None = None, **more: Any) -> dict[str, 
 
 STREAMS: dict[str, list[Stream]] = {
     each.name: [
-        synthesize(replace(reply, finish_reason=_WORDS.get(each.name, reply.finish_reason)), each.name, request=REQUEST, lossy=True)
+        synthesize(
+            replace(reply, finish_reason=_WORDS.get(each.name, reply.finish_reason)),
+            each.name,
+            request=REQUEST,
+            lossy=True,
+        )
         for reply in (RICH, TEXT)
     ]
     for each in DIALECTS

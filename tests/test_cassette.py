@@ -17,6 +17,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -27,6 +28,7 @@ import stream_cassette
 from stream_cassette import cassette as module
 from stream_cassette import files, yamltext
 from stream_cassette.cassette import CassetteWarning, dumps, load, loads, locate, reading, update, writing
+from stream_cassette.dialects import DIALECTS
 from stream_cassette.errors import CassetteError, CassetteMissing
 from stream_cassette.model import Cassette, Ending, Exchange, Interaction, Read, Request
 
@@ -131,13 +133,21 @@ endings = st.sampled_from(
         Ending("disconnected", "protocol"),
     ]
 )
-requests = st.builds(Request, texts, texts, headers, bodies | json_bodies)
+
+
+def is_url(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return urlsplit(text).port is not ...
+    return False
+
+
+requests = st.builds(Request, texts, texts.filter(is_url), headers, bodies | json_bodies)
 exchanges = st.builds(Exchange, requests, st.integers(100, 999), headers, reads(), endings)
 interactions = st.builds(
     Interaction,
     exchanges,
     st.none() | texts,
-    st.none() | texts,
+    st.none() | st.sampled_from([each.name for each in DIALECTS]),
     st.none() | st.dictionaries(texts | surrogates, json_values(texts | surrogates), max_size=3),
 )
 cassettes = st.builds(Cassette, st.lists(interactions, max_size=2).map(tuple), texts, texts)
@@ -460,7 +470,8 @@ interactions:
 DEEP = "[" * 150 + "]" * 150
 
 BROKEN = [  # what to replace in SOUND, by what, words of the error, its line
-    (SOUND, "", "not a cassette", 1),
+    (SOUND, "", "the file is empty", 1),
+    (SOUND, "# nothing\n", "the file is empty", 1),
     (SOUND, "just text", "not a cassette", 1),
     (SOUND, "- 1\n", "not a cassette", 1),
     ("format: 1\n", "", "not a cassette", 1),
@@ -482,6 +493,9 @@ BROKEN = [  # what to replace in SOUND, by what, words of the error, its line
     ("test: tests", "tset: tests", "an interaction has no key 'tset'", 4),
     ("    method: POST\n", "", "a request lacks method", 6),
     ("method: POST", "method: null", "method must be a string, not null", 6),
+    ("url: https://example.org/", "url: http://h:abc/", "'http://h:abc/' is no URL", 7),
+    ("url: https://example.org/", "url: http://h:99999/", "Port out of range", 7),
+    ("url: https://example.org/", "url: 'http://[::1/'", "Invalid IPv6 URL", 7),
     ("headers: {accept: '*/*'}", "headers: x", "headers must be a mapping or a list of pairs, not 'x'", 8),
     ("headers: {accept: '*/*'}", "headers: {accept: 2}", "the header 'accept' must be a string, not 2", 8),
     ("headers: {accept: '*/*'}", "headers: {accept: [a, 2]}", "the header 'accept' must be a string, not 2", 8),
@@ -523,6 +537,7 @@ BROKEN = [  # what to replace in SOUND, by what, words of the error, its line
     ("status: 200", "status: 1000", "from 100 to 999, not 1000", 11),
     ("status: 200", "status: 2_00", "from 100 to 999, not '2_00'", 11),
     ("dialect: openai-chat", "dialect: {a: b}", "dialect must be a string, not a mapping", 13),
+    ("dialect: openai-chat", "dialect: opena-chat", "there is no dialect 'opena-chat'", 13),
     (
         "ending: complete",
         "ending: gone",

@@ -64,7 +64,9 @@ def faults(stream: Stream, quirks: list[str]) -> list[str]:
     """What our own assembler breaks, as `check` has it, but quicker."""
     mutated = spelt(stream, *quirks)
     law = law_of([Quirk(quirk) for quirk in quirks])
-    return broken(law, Outcome(stream.reply), Outcome(assemble([read.data for read in mutated.exchange.reads])), mutated.reply)
+    return broken(
+        law, Outcome(stream.reply), Outcome(assemble([read.data for read in mutated.exchange.reads])), mutated.reply
+    )
 
 
 @every_quirk
@@ -87,7 +89,9 @@ _RESPELLS_ALL = ("ascii-escapes", "comment-after-id", "json-array", "last-line-o
 def test_what_a_quirk_does_not_concern_keeps_its_bytes(name: str, quirk: str) -> None:
     """However oddly it is spelt: a frame that says the same as before, and one that carries no data."""
     for stream in STREAMS[name]:
-        frames = body_stream(name, stream.body if name.startswith("bedrock") else stream.body.replace(b'":', b'" :')).frames
+        frames = body_stream(
+            name, stream.body if name.startswith("bedrock") else stream.body.replace(b'":', b'" :')
+        ).frames
         edit = dialect(name).quirks[quirk].rewrite(frames)
         assert len(edit) == len(frames)
         for frame, new in zip(frames, edit, strict=True):
@@ -116,7 +120,12 @@ def test_equal_names_have_equal_laws() -> None:
     assert Quirk("index-missing").law == Law()
 
 
-_CASES = [(name, at, quirk) for name, streams in STREAMS.items() for at in range(len(streams)) for quirk in dialect(name).quirks]
+_CASES = [
+    (name, at, quirk)
+    for name, streams in STREAMS.items()
+    for at in range(len(streams))
+    for quirk in dialect(name).quirks
+]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -169,18 +178,40 @@ def test_corpus(corpus: Path) -> None:
 # ------------------------------------------------------------------------------------------------------- where a quirk holds back
 
 _NO_INDEX = ("index-all-zero", "index-missing", "index-missing-on-second", "index-head-and-tail-differ")
-_WITHOUT_IDS = chat({"tool_calls": [entry(0, "{}", "f")]}, {"tool_calls": [entry(1, "{}", "g")]}, {"finish": "tool_calls"})
-_TEXT_BETWEEN = chat({"tool_calls": [entry(0, "{}", "f", "a")]}, {"content": "and"}, {"tool_calls": [entry(1, "{}", "g", "b")]}, {"finish": "tool_calls"})
+_WITHOUT_IDS = chat(
+    {"tool_calls": [entry(0, "{}", "f")]}, {"tool_calls": [entry(1, "{}", "g")]}, {"finish": "tool_calls"}
+)
+_TEXT_BETWEEN = chat(
+    {"tool_calls": [entry(0, "{}", "f", "a")]},
+    {"content": "and"},
+    {"tool_calls": [entry(1, "{}", "g", "b")]},
+    {"finish": "tool_calls"},
+)
 _NAMELESS = chat({"tool_calls": [entry(0, "{}", "", "a")]}, {"content": "Low"}, {"finish": "stop"})
-_UNNUMBERED = chat({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}, {"finish": "tool_calls"})
+_UNNUMBERED = chat(
+    {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}, {"finish": "tool_calls"}
+)
 _SPACED = chat({"tool_calls": [entry(0, '{"a": 1}', "aa", "a")]}, {"finish": "tool_calls"})
 _NOT_JSON = chat({"tool_calls": [entry(0, '{"a"', "f", "a")]}, {"finish": "tool_calls"})
 _WITHOUT_CLOSE = sse("anthropic", {"type": "message_start", "message": {"role": "assistant"}}, {"type": "message_stop"})
-_RESTARTED = body_stream("cohere", b"".join(f"data: {json.dumps({'type': 'content-start', 'index': 0, 'delta': {'message': {'content': {'text': ''}}}})}\n\n".encode() for _ in range(2)))
+_RESTARTED = body_stream(
+    "cohere",
+    b"".join(
+        f"data: {json.dumps({'type': 'content-start', 'index': 0, 'delta': {'message': {'content': {'text': ''}}}})}\n\n".encode()
+        for _ in range(2)
+    ),
+)
 
 _NO_ARGUMENTS = chat({"tool_calls": [entry(0, "", "f", "a")]}, {"finish": "tool_calls"})
-_LLAMA = body_stream("bedrock-invoke", b"".join(write_event("chunk", {"bytes": data}).raw for data in ("!", "eyJnZW5lcmF0aW9uIjoiTG93In0=")))
-_COHERE, _CONVERSE, _COMPLETION = STREAMS["cohere"][0], STREAMS["bedrock-converse"][-1], STREAMS["openai-completions"][-1]
+_LLAMA = body_stream(
+    "bedrock-invoke",
+    b"".join(write_event("chunk", {"bytes": data}).raw for data in ("!", "eyJnZW5lcmF0aW9uIjoiTG93In0=")),
+)
+_COHERE, _CONVERSE, _COMPLETION = (
+    STREAMS["cohere"][0],
+    STREAMS["bedrock-converse"][-1],
+    STREAMS["openai-completions"][-1],
+)
 _CUT_LINES = body_stream("ollama", b'{"message":{"content":"Low","tool_calls":[{}]},"done":false}\n' * 2)
 
 NOT_APPLICABLE = [
@@ -246,7 +277,11 @@ def test_a_quirk_that_would_change_the_meaning_does_nothing(stream: Stream, quir
 
 def test_ids_on_every_fragment_do_without_the_index() -> None:
     """What index-all-zero needs of calls that run side by side."""
-    indexes = [each["index"] for chunk in payloads(spelt(REPEATED, "index-all-zero")) for each in chunk["choices"][0]["delta"].get("tool_calls") or []]
+    indexes = [
+        each["index"]
+        for chunk in payloads(spelt(REPEATED, "index-all-zero"))
+        for each in chunk["choices"][0]["delta"].get("tool_calls") or []
+    ]
     assert indexes == [0, 0, 0, 0]
 
 
@@ -272,7 +307,10 @@ def test_ids_that_are_there_stay() -> None:
 
 
 def test_a_mutator_that_needs_what_a_quirk_erased_is_not_applicable() -> None:
-    for first, second in ((Quirk("index-missing"), InterleaveToolCalls((1, 0))), (Quirk("data-after-done"), DropDone())):
+    for first, second in (
+        (Quirk("index-missing"), InterleaveToolCalls((1, 0))),
+        (Quirk("data-after-done"), DropDone()),
+    ):
         with pytest.raises(NotApplicable, match="which a mutator before it erased"):
             mutate(SEQUENTIAL, [first, second])
 
@@ -297,7 +335,9 @@ def _client(body: Iterable[bytes]) -> Any:
 
     answer = httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=b"".join(body))
     transport = httpx2.MockTransport(lambda request: answer)
-    return openai.OpenAI(api_key="test", base_url="http://test/v1", max_retries=0, http_client=httpx2.Client(transport=transport))
+    return openai.OpenAI(
+        api_key="test", base_url="http://test/v1", max_retries=0, http_client=httpx2.Client(transport=transport)
+    )
 
 
 def helper(body: Iterable[bytes]) -> Any:
@@ -309,7 +349,12 @@ def helper(body: Iterable[bytes]) -> Any:
     choice, usage = reply.choices[0], reply.usage
     calls = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls or []]
     counts = usage and {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens}
-    return {"text": choice.message.content or "", "tool_calls": calls, "finish_reason": choice.finish_reason, "usage": counts}
+    return {
+        "text": choice.message.content or "",
+        "tool_calls": calls,
+        "finish_reason": choice.finish_reason,
+        "usage": counts,
+    }
 
 
 def loop(body: Iterable[bytes]) -> Any:
@@ -333,12 +378,23 @@ def loop(body: Iterable[bytes]) -> Any:
 BOTH = ("index-all-zero", "index-missing", "index-head-and-tail-differ", "identity-repeated", "arguments-object", "x-groq-usage", "choice-without-delta",
         "delta-null", "content-list", "content-list-reference", "surrogate-split", "done-without-brackets", "comment-as-data", "comment-after-id", "empty-data",
         "event-without-data")  # fmt: skip
-HELPER_ALONE = ("index-missing-on-second", "index-from-one", "index-negative", "index-with-gaps", "usage-null-after", "object-missing", "choice-index-missing")
+HELPER_ALONE = (
+    "index-missing-on-second",
+    "index-from-one",
+    "index-negative",
+    "index-with-gaps",
+    "usage-null-after",
+    "object-missing",
+    "choice-index-missing",
+)
 
 
 @pytest.mark.parametrize(
     ("assembler", "quirk"),
-    [*((assembler, quirk) for assembler in (helper, loop) for quirk in BOTH), *((helper, quirk) for quirk in HELPER_ALONE)],
+    [
+        *((assembler, quirk) for assembler in (helper, loop) for quirk in BOTH),
+        *((helper, quirk) for quirk in HELPER_ALONE),
+    ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_real_clients_break(assembler: Assembler, quirk: str) -> None:

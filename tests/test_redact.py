@@ -68,15 +68,19 @@ def test_headers_outside_the_allow_lists_go():
         ("retry-after", "2"),
         ("retry-after-ms", "1500"),
         ("x-should-retry", "true"),
+        ("etag", 'W/"a1"'),
+        ("www-authenticate", 'Digest realm="r", nonce="a41f", qop="auth"'),
+        ("link", '<https://example.org/?page=2&token=REDACTED>; rel="next", </last>; rel="last"'),
         ("location", "https://u:p@example.org/next?token=abc&n=1"),
     )
+    sent = tuple((name, value.replace("REDACTED", "abc")) for name, value in response)
     reads = (Read(3, b"data: sk-harmless\n\n"),)
     ending = Ending("disconnected", "read")
-    found = scrub(Exchange(Request("POST", "https://example.org/", request), 307, response, reads, ending))
+    found = scrub(Exchange(Request("POST", "https://example.org/", request), 307, sent, reads, ending))
     assert found == Exchange(
         Request("POST", "https://example.org/", request[-6:]),
         307,
-        (*response[-5:-1], ("location", "https://example.org/next?token=REDACTED&n=1")),
+        (*response[-8:-1], ("location", "https://example.org/next?token=REDACTED&n=1")),
         reads,
         ending,
     )
@@ -93,7 +97,10 @@ def test_header_names_are_compared_without_case():
     [
         ("https://example.org", None),
         ("https://example.org/a/b?alt=sse&x=%41+b&&y&z=#top", None),
-        ("https://example.org/v1/models/m:streamGenerateContent?alt=sse&key=AIza123", "https://example.org/v1/models/m:streamGenerateContent?alt=sse&key=REDACTED"),
+        (
+            "https://example.org/v1/models/m:streamGenerateContent?alt=sse&key=AIza123",
+            "https://example.org/v1/models/m:streamGenerateContent?alt=sse&key=REDACTED",
+        ),
         ("https://example.org/?key=a&b=1&key=c", "https://example.org/?key=REDACTED&b=1&key=REDACTED"),
         ("https://example.org/?key=", "https://example.org/?key=REDACTED"),
         ("https://example.org/?key", None),
@@ -126,7 +133,9 @@ HARMLESS_NAMES = [
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
 def test_secret_parameters(name):
-    assert asked(f"https://example.org/?a=1&{name}=s3cret&b=2").url == f"https://example.org/?a=1&{name}={PLACEHOLDER}&b=2"
+    assert (
+        asked(f"https://example.org/?a=1&{name}=s3cret&b=2").url == f"https://example.org/?a=1&{name}={PLACEHOLDER}&b=2"
+    )
 
 
 @pytest.mark.parametrize("name", HARMLESS_NAMES)
@@ -229,10 +238,18 @@ def test_what_is_no_secret_stays(text: str) -> None:
     bodies = [
         text.encode(),
         json.dumps({"error": {"message": text}}).encode(),
-        b"".join(f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text[at : at + 7]}}]})}\n\n".encode() for at in range(0, len(text), 7)),
+        b"".join(
+            f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': text[at : at + 7]}}]})}\n\n".encode()
+            for at in range(0, len(text), 7)
+        ),
     ]
     for body in bodies:
-        exchange = Exchange(Request("POST", "https://example.org/", JSON, json.dumps({"messages": [text]}).encode()), 200, (), (Read(0, body),))
+        exchange = Exchange(
+            Request("POST", "https://example.org/", JSON, json.dumps({"messages": [text]}).encode()),
+            200,
+            (),
+            (Read(0, body),),
+        )
         clean, found = scrubbed(exchange)
         assert found == ()
         assert clean.reads == exchange.reads
@@ -242,8 +259,16 @@ def test_what_is_no_secret_stays(text: str) -> None:
 @pytest.mark.parametrize("field", ["signature", "thoughtSignature", "encrypted_content"])
 def test_what_is_sealed_stays(field: str) -> None:
     sealed = "AbC+sk-proj-abcdefghijklmnop1234567890/AIzaSy0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV=="
-    body = b"".join(f"data: {json.dumps({'choices': [{'delta': {field: piece, 'content': 'x'}}]})}\n\n".encode() for piece in (sealed[:20], sealed[20:], sealed))
-    exchange = Exchange(Request("POST", "https://example.org/", JSON, json.dumps({"a": [{field: sealed}]}).encode()), 200, (), (Read(0, body),))
+    body = b"".join(
+        f"data: {json.dumps({'choices': [{'delta': {field: piece, 'content': 'x'}}]})}\n\n".encode()
+        for piece in (sealed[:20], sealed[20:], sealed)
+    )
+    exchange = Exchange(
+        Request("POST", "https://example.org/", JSON, json.dumps({"a": [{field: sealed}]}).encode()),
+        200,
+        (),
+        (Read(0, body),),
+    )
     assert scrub(exchange).body == body
     assert json.loads(scrub(exchange).request.body) == {"a": [{field: sealed}]}
     plain = json.dumps({"a": {field: sealed}, "b": "sk-proj-abcdefghijklmnop1234567890"}).encode()
@@ -293,8 +318,30 @@ def test_odd_bodies(body: bytes, expected: bytes) -> None:
     assert covered(body) == expected
 
 
+def test_a_call_whose_arguments_are_an_object() -> None:
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": {"x": "y", "note": f"a {KEY}", "z": "z"}}}
+    body = b"".join(
+        f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta}]})}\n\n".encode()
+        for delta in ({"tool_calls": [call]}, {"content": "x"})
+    )
+    assert covered(body) == body.replace(KEY.encode(), b"*" * 44)
+
+
+def test_escaped_characters_of_two_code_units() -> None:
+    body = json.dumps({"a": f"🌊\n{KEY} \ud800"}).encode()
+    assert covered(body) == body.replace(KEY.encode(), b"*" * 44)
+
+
+def test_a_secret_of_which_a_part_looks_like_one() -> None:
+    assert asked("https://example.org/api_key=abcdefgh12345678%2D99xyz/b").url == "https://example.org/api_key=REDACTED"
+
+
 def binary(*payloads: bytes) -> list[bytes]:
-    headers = [FrameHeader(":event-type", "chunk"), FrameHeader("odd", f'"{KEY}"'), FrameHeader(":message-type", "event")]
+    headers = [
+        FrameHeader(":event-type", "chunk"),
+        FrameHeader("odd", f'"{KEY}"'),
+        FrameHeader(":message-type", "event"),
+    ]
     return [eventstream.encode(headers, payload).raw for payload in payloads]
 
 
@@ -330,11 +377,21 @@ def test_a_chunk_that_is_not_wrapped_as_it_should_be(wrapped: bytes) -> None:
 
 def test_patterns_of_the_user() -> None:
     secrets = secrets_of([r"customer-\d+", "tenant id: tenant=(\\w+)", r"\b\d{16}\b", "Straße [0-9]+"])
-    assert [kind.name for kind in secrets.own] == ["secret pattern 1", "tenant id", "secret pattern 3", "secret pattern 4"]
+    assert [kind.name for kind in secrets.own] == [
+        "secret pattern 1",
+        "tenant id",
+        "secret pattern 3",
+        "secret pattern 4",
+    ]
     text = "customer-17 tenant=acme Straße 9 4111111111111111"
-    request = Request("POST", "https://example.org/?a=customer-17", JSON, json.dumps({"customer-17": [text], "n": 1}).encode())
+    request = Request(
+        "POST", "https://example.org/?a=customer-17", JSON, json.dumps({"customer-17": [text], "n": 1}).encode()
+    )
     body = json.dumps({"a": f"ä{text}", "card": 4111111111111111, "customer-3": "x"}, ensure_ascii=False).encode()
-    stream = b"".join(f"data: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\n\n".encode() for piece in ("custo", "mer-", "1", "7!"))
+    stream = b"".join(
+        f"data: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\n\n".encode()
+        for piece in ("custo", "mer-", "1", "7!")
+    )
     clean, found = scrubbed(Exchange(request, 200, (), (Read(0, body),)), secrets)
     assert clean.request.url == "https://example.org/?a=REDACTED-secret-pattern-1"
     assert json.loads(clean.request.body) == {
@@ -343,7 +400,11 @@ def test_patterns_of_the_user() -> None:
         ],
         "n": 1,
     }
-    assert json.loads(clean.body) == {"a": "ä*********** tenant=**** ********* ****************", "card": 9999999999999999, "**********": "x"}
+    assert json.loads(clean.body) == {
+        "a": "ä*********** tenant=**** ********* ****************",
+        "card": 9999999999999999,
+        "**********": "x",
+    }
     assert len(clean.body) == len(body)
     assert scrubbed(clean, secrets) == (clean, ())
     assert Redaction("tenant id", "response body") in found
@@ -382,7 +443,10 @@ def test_json_in_a_text(text: str) -> None:
 
 @pytest.mark.parametrize(
     "head",
-    ['Content-Disposition: form-data; name="api_key"\r\n\r\n', 'Content-Disposition: form-data; name="api_key"\nContent-Type: text/plain\n\n'],
+    [
+        'Content-Disposition: form-data; name="api_key"\r\n\r\n',
+        'Content-Disposition: form-data; name="api_key"\nContent-Type: text/plain\n\n',
+    ],
 )
 def test_parts_of_a_form(head: str) -> None:
     def body(value: str) -> bytes:
@@ -397,8 +461,16 @@ def test_parts_of_a_form(head: str) -> None:
 
 
 def test_what_was_replaced_is_told_by_kind_and_place() -> None:
-    chunks = [f"data: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\n\n" for piece in ("Hi ", KEY[:9], KEY[9:20], KEY[20:] + " ", KEY)]
-    request = Request("POST", f"https://me:{KEY}@example.org/?key=x&n=1", (*JSON, ("anthropic-beta", KEY)), json.dumps({"a": KEY, "password": "x"}).encode())
+    chunks = [
+        f"data: {json.dumps({'choices': [{'delta': {'content': piece}}]})}\n\n"
+        for piece in ("Hi ", KEY[:9], KEY[9:20], KEY[20:] + " ", KEY)
+    ]
+    request = Request(
+        "POST",
+        f"https://me:{KEY}@example.org/?key=x&n=1",
+        (*JSON, ("anthropic-beta", KEY)),
+        json.dumps({"a": KEY, "password": "x"}).encode(),
+    )
     exchange = Exchange(request, 200, (("location", f"/?token={KEY}"),), (Read(0, "".join(chunks).encode()),))
     _, found = scrubbed(exchange)
     assert [str(each) for each in found] == [
@@ -426,7 +498,9 @@ def test_the_last_hand() -> None:
     exchange = Exchange(Request("POST", "https://example.org/"), 200, (), (Read(0, b"x"),))
     assert Scrubbing().exchange(exchange) == (exchange, ())
     assert Scrubbing(last=lambda each: None).exchange(exchange) == (exchange, ())
-    changed = Scrubbing(last=lambda each: replace(each, status=each.status + 1, request=replace(each.request, url="/x")))
+    changed = Scrubbing(
+        last=lambda each: replace(each, status=each.status + 1, request=replace(each.request, url="/x"))
+    )
     assert changed.exchange(exchange)[0].status == 201
     assert changed.request(exchange.request).url == "/x"
     assert changed.stored(exchange.request) == exchange.request
@@ -435,8 +509,14 @@ def test_the_last_hand() -> None:
 
 
 def test_plain_values_become_what_a_replay_gives() -> None:
-    value = {"text": f"Use {KEY}.", "calls": [{"arguments": {"api_key": "tops3cret", "password": "string", "n": 1, "secret": None, KEY: True}}]}
-    expected = {"text": f"Use {'*' * 44}.", "calls": [{"arguments": {"api_key": "*" * 9, "password": "string", "n": 1, "secret": None, "*" * 44: True}}]}
+    value = {
+        "text": f"Use {KEY}.",
+        "calls": [{"arguments": {"api_key": "tops3cret", "password": "string", "n": 1, "secret": None, KEY: True}}],
+    }
+    expected = {
+        "text": f"Use {'*' * 44}.",
+        "calls": [{"arguments": {"api_key": "*" * 9, "password": "string", "n": 1, "secret": None, "*" * 44: True}}],
+    }
     assert scrub_value(value) == expected
     assert scrub_value(expected) == expected
     assert scrub_value("customer-1", secrets_of([r"customer-\d"])) == "*" * 10
@@ -458,7 +538,19 @@ def test_every_kind_says_where_it_comes_from() -> None:
 def test_a_large_clean_body_costs_little() -> None:
     from time import process_time
 
-    piece = "data: " + json.dumps({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"content": " word\n"}, "finish_reason": None}]}) + "\n\n"
+    piece = (
+        "data: "
+        + json.dumps(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "m",
+                "choices": [{"index": 0, "delta": {"content": " word\n"}, "finish_reason": None}],
+            }
+        )
+        + "\n\n"
+    )
     text = piece * (1_200_000 // len(piece))
     best = 9.0
     for _ in range(5):

@@ -35,10 +35,19 @@ def line_of(text: str, needle: str) -> int:
     return text[: text.index(needle)].count("\n") + 1
 
 
-def vcr(headers: dict[str, list[str]] | None = None, asked: object = "", said: object = "", url: str = "https://api.example.org/v1") -> str:
+def vcr(
+    headers: dict[str, list[str]] | None = None,
+    asked: object = "",
+    said: object = "",
+    url: str = "https://api.example.org/v1",
+) -> str:
     """A cassette as VCR.py writes it."""
     request = {"body": asked, "headers": {"accept": ["*/*"], **(headers or {})}, "method": "POST", "uri": url}
-    response = {"body": {"string": said}, "headers": {"content-type": ["text/event-stream"]}, "status": {"code": 200, "message": "OK"}}
+    response = {
+        "body": {"string": said},
+        "headers": {"content-type": ["text/event-stream"]},
+        "status": {"code": 200, "message": "OK"},
+    }
     return yaml.dump({"interactions": [{"request": request, "response": response}], "version": 1})
 
 
@@ -88,13 +97,17 @@ def test_headers_by_their_name(headers: dict[str, list[str]], kind: str, tmp_pat
     assert found(tmp_path, archive, "x.har") == [(1, kind)]
 
 
-@pytest.mark.parametrize("value", ["", "REDACTED", "***", "Bearer **********************", "DUMMY", "<token>", "$TOKEN", "filtered"])
+@pytest.mark.parametrize(
+    "value", ["", "REDACTED", "***", "Bearer **********************", "DUMMY", "<token>", "$TOKEN", "filtered"]
+)
 def test_headers_that_were_filtered(value: str, tmp_path: Path) -> None:
     assert found(tmp_path, vcr({"authorization": [value]})) == []
 
 
 def test_fields_by_their_name(tmp_path: Path) -> None:
-    assert found(tmp_path, "a:\n  client_secret: tops3cret\n  password: string\n  access_token: ab\n") == [(2, "field client_secret")]
+    assert found(tmp_path, "a:\n  client_secret: tops3cret\n  password: string\n  access_token: ab\n") == [
+        (2, "field client_secret")
+    ]
     assert found(tmp_path, '{"n": [1,\n {"password": "tops3cret"}]}', "x.json") == [(2, "password")]
     assert found(tmp_path, '{"dbPassword":\n\n"tops3cret"}', "x.json") == [(3, "password")]
     assert found(tmp_path, '{"password": [\n"tops3cret", "x"]}', "x.json") == [(2, "password")]
@@ -105,7 +118,10 @@ def test_lines(tmp_path: Path) -> None:
     assert found(tmp_path, f"a: |\n  x\n  {KEY}\n") == [(3, "openai key")]
     cut = [f'a: "x\\\n  {KEY[:60]}\\\n', f'  {KEY[60:]}"\n']
     assert found(tmp_path, "".join(["- 1\n- ", *cut]))
-    stream = "".join(f"    data: {json.dumps({'choices': [{'delta': {'content': KEY[at : at + 9]}}]})}\n\n" for at in range(0, len(KEY), 9))
+    stream = "".join(
+        f"    data: {json.dumps({'choices': [{'delta': {'content': KEY[at : at + 9]}}]})}\n\n"
+        for at in range(0, len(KEY), 9)
+    )
     assert found(tmp_path, f"- 1\n- body:\n  - 2\n- string: |\n{stream}") == [(5, "openai key")]
     assert found(tmp_path, stream.replace("    data", "data"), "x.sse") == [(1, "openai key")]
 
@@ -136,7 +152,16 @@ def test_cassettes_of_ours(tmp_path: Path) -> None:
 def test_binary_bodies_of_ours(tmp_path: Path) -> None:
     headers = [FrameHeader(":event-type", "contentBlockDelta"), FrameHeader(":message-type", "event")]
     payloads = [{"contentBlockIndex": 0, "delta": {"text": KEY[at : at + 20]}} for at in range(0, len(KEY), 20)]
-    chunks = [{"bytes": base64.b64encode(json.dumps({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", **payload["delta"]}}).encode()).decode()} for payload in payloads]
+    chunks = [
+        {
+            "bytes": base64.b64encode(
+                json.dumps(
+                    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", **payload["delta"]}}
+                ).encode()
+            ).decode()
+        }
+        for payload in payloads
+    ]
     for said in (payloads, chunks):
         reads = tuple(Read(0, eventstream.encode(headers, json.dumps(payload).encode()).raw) for payload in said)
         exchange = Exchange(answered(b"").request, 200, (), reads)
@@ -169,7 +194,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scan", str(folder), str(folder / "z.yaml")]) == 1
-    assert capsys.readouterr().out == f"{folder / 'a' / 'x.yaml'}:1: openai key\n3 files scanned, 1 secrets in 1 of them\n"
+    assert (
+        capsys.readouterr().out == f"{folder / 'a' / 'x.yaml'}:1: openai key\n3 files scanned, 1 secrets in 1 of them\n"
+    )
     assert main(["scan", str(folder / "z.yaml"), str(folder / "a" / "b")]) == 0
     assert capsys.readouterr().out == "2 files scanned, no secrets\n"
     assert main(["scan", str(folder / "z.yaml"), "--secret", r"customer: customer-\d+", "--json"]) == 1
@@ -179,7 +206,9 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["nowhere"], [".", "--secret", "("]])
-def test_what_the_command_cannot_do(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_command_cannot_do(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["scan", *arguments]) == 2
     assert capsys.readouterr().err.startswith("stream-cassette scan: ")
@@ -197,7 +226,9 @@ def test_large_files_take_linear_time(tmp_path: Path) -> None:
     from time import process_time
 
     def cost(copies: int) -> float:
-        text = vcr(said=b"".join([chunk({"content": " word "}) for _ in range(200)]).decode()).replace("version: 1\n", "")
+        text = vcr(said=b"".join([chunk({"content": " word "}) for _ in range(200)]).decode()).replace(
+            "version: 1\n", ""
+        )
         path = tmp_path / "x.yaml"
         path.write_text("interactions:\n" + text.replace("interactions:\n", "") * copies + f"- {KEY}\n" * copies)
         start = process_time()

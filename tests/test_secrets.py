@@ -54,14 +54,30 @@ class Planted:
     def forms(self) -> list[str]:
         """Every spelling in which it must not be found."""
         lines = [line for line in self.secret.split("\n") if len(line) > 8]
-        return [form for line in lines for form in (line, quote_plus(line), quote(line, safe=""), json.dumps(line)[1:-1], line.replace("-", "\\u002d"), line.replace("/", "\\/"))]
+        return [
+            form
+            for line in lines
+            for form in (
+                line,
+                quote_plus(line),
+                quote(line, safe=""),
+                json.dumps(line)[1:-1],
+                line.replace("-", "\\u002d"),
+                line.replace("/", "\\/"),
+            )
+        ]
 
 
 def of(alphabet: str) -> Callable[[random.Random, int], str]:
     return lambda rng, count: "".join(rng.choices(alphabet, k=count - 2)) + "7b"
 
 
-alnum, hexes, lower, upper = of(string.ascii_letters + string.digits), of("0123456789abcdef"), of(string.ascii_lowercase + string.digits), lambda rng, count: "".join(rng.choices(string.ascii_uppercase + "234567", k=count))
+alnum, hexes, lower, upper = (
+    of(string.ascii_letters + string.digits),
+    of("0123456789abcdef"),
+    of(string.ascii_lowercase + string.digits),
+    lambda rng, count: "".join(rng.choices(string.ascii_uppercase + "234567", k=count)),
+)
 word = of(string.ascii_letters + string.digits + "_-")
 
 
@@ -153,7 +169,12 @@ JSON = (("content-type", "application/json"),)
 ASKED = Request("POST", "https://api.example.org/v1/chat/completions", JSON, b'{"model":"m","stream":true}')
 
 
-def request(url: str = ASKED.url, headers: tuple[tuple[str, str], ...] = (), body: bytes = ASKED.body, kind: str = "application/json") -> Exchange:
+def request(
+    url: str = ASKED.url,
+    headers: tuple[tuple[str, str], ...] = (),
+    body: bytes = ASKED.body,
+    kind: str = "application/json",
+) -> Exchange:
     return Exchange(Request("POST", url, (("content-type", kind), *headers), body), 200, (), (Read(0, b"ok"),))
 
 
@@ -193,7 +214,11 @@ IN_REQUESTS: dict[str, Callable[[Planted], Exchange]] = {
 }  # fmt: skip
 
 
-def answered(body: bytes | list[bytes], headers: tuple[tuple[str, str], ...] = (("content-type", "text/event-stream"),), status: int = 200) -> Exchange:
+def answered(
+    body: bytes | list[bytes],
+    headers: tuple[tuple[str, str], ...] = (("content-type", "text/event-stream"),),
+    status: int = 200,
+) -> Exchange:
     reads = tuple(Read(at, data) for at, data in enumerate([body] if isinstance(body, bytes) else body))
     return Exchange(ASKED, status, headers, reads)
 
@@ -210,19 +235,39 @@ def pieces(text: str, size: int) -> list[str]:
 
 
 def texts(it: Planted, size: int, field: str = "content") -> bytes:
-    return b"".join(chunk({field: piece}) for piece in pieces(f"Use {it.carrier} now. ", size)) + chunk({"content": "Bye."}) + END
+    return (
+        b"".join(chunk({field: piece}) for piece in pieces(f"Use {it.carrier} now. ", size))
+        + chunk({"content": "Bye."})
+        + END
+    )
 
 
 def arguments(it: Planted, size: int) -> bytes:
     call = {"index": 0, "id": "call_a", "type": "function", "function": {"name": "save", "arguments": ""}}
     cut = pieces(json.dumps({"note": it.carrier, "n": 1}), size)
-    return chunk({"tool_calls": [call]}) + b"".join(chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in cut) + END
+    return (
+        chunk({"tool_calls": [call]})
+        + b"".join(chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in cut)
+        + END
+    )
 
 
 def parallel(it: Planted, size: int) -> bytes:
     """Two calls whose pieces take turns."""
-    cut = [pieces(json.dumps({"note": text, "n": 1}), size) for text in (it.carrier, "a harmless one that is about as long as the other, word by word")]
-    opened = [chunk({"tool_calls": [{"index": at, "id": f"call_{at}", "type": "function", "function": {"name": "save", "arguments": ""}}]}) for at in (0, 1)]
+    cut = [
+        pieces(json.dumps({"note": text, "n": 1}), size)
+        for text in (it.carrier, "a harmless one that is about as long as the other, word by word")
+    ]
+    opened = [
+        chunk(
+            {
+                "tool_calls": [
+                    {"index": at, "id": f"call_{at}", "type": "function", "function": {"name": "save", "arguments": ""}}
+                ]
+            }
+        )
+        for at in (0, 1)
+    ]
     turns = [
         chunk({"tool_calls": [{"index": call, "function": {"arguments": cut[call][at]}}]})
         for at in range(max(map(len, cut)))
@@ -235,10 +280,18 @@ def parallel(it: Planted, size: int) -> bytes:
 def responses(it: Planted, size: int) -> bytes:
     text = f"Use {it.carrier} now."
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-    whole = {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": text, "annotations": []}]}
+    whole = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    }
     events = [
         {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}},
-        *({"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []} for piece in pieces(text, size)),
+        *(
+            {"type": "response.output_text.delta", **place, "delta": piece, "logprobs": []}
+            for piece in pieces(text, size)
+        ),
         {"type": "response.output_text.done", **place, "text": text},
         {"type": "response.output_item.done", "output_index": 0, "item": whole},
         {"type": "response.completed", "response": {"id": "resp_1", "status": "completed", "output": [whole]}},
@@ -249,14 +302,26 @@ def responses(it: Planted, size: int) -> bytes:
 def partial_arguments(it: Planted, size: int) -> bytes:
     """Vertex AI sends an argument in pieces."""
     cut = pieces(it.carrier, size)
-    calls = [{"name": "save"}, *({"partialArgs": [{"jsonPath": "$.note", "stringValue": piece, "willContinue": True}], "willContinue": True} for piece in cut), {}]
+    calls = [
+        {"name": "save"},
+        *(
+            {"partialArgs": [{"jsonPath": "$.note", "stringValue": piece, "willContinue": True}], "willContinue": True}
+            for piece in cut
+        ),
+        {},
+    ]
     frames = [{"candidates": [{"content": {"role": "model", "parts": [{"functionCall": call}]}}]} for call in calls]
-    return b"".join(f"data: {json.dumps(frame)}\r\n\r\n".encode() for frame in [*frames, {"candidates": [{"finishReason": "STOP"}]}])
+    return b"".join(
+        f"data: {json.dumps(frame)}\r\n\r\n".encode() for frame in [*frames, {"candidates": [{"finishReason": "STOP"}]}]
+    )
 
 
 def unknown(it: Planted, size: int) -> bytes:
     """A stream of a dialect that nobody knows."""
-    return b"".join(f"data: {json.dumps({'kind': 'bit', 'payload': {'bit': piece}})}\n\n".encode() for piece in pieces(it.carrier, size))
+    return b"".join(
+        f"data: {json.dumps({'kind': 'bit', 'payload': {'bit': piece}})}\n\n".encode()
+        for piece in pieces(it.carrier, size)
+    )
 
 
 def log_probabilities(it: Planted, size: int) -> bytes:
@@ -309,7 +374,10 @@ IN_RESPONSES: dict[str, Callable[[Planted], Exchange]] = {
     "a url inside": lambda it: answered(texts(replace(it, carrier=f"https://example.org/cb?next={quote_plus(it.carrier)}"), 6)),
 }  # fmt: skip
 
-PLACES = {**{f"request, {name}": place for name, place in IN_REQUESTS.items()}, **{f"response, {name}": place for name, place in IN_RESPONSES.items()}}
+PLACES = {
+    **{f"request, {name}": place for name, place in IN_REQUESTS.items()},
+    **{f"response, {name}": place for name, place in IN_RESPONSES.items()},
+}
 
 
 def filed(clean: Exchange) -> str:
@@ -357,7 +425,11 @@ def same_but_for_stars(before: object, after: object) -> bool:
             return before == after
 
 
-CUT = {name: place for name, place in IN_RESPONSES.items() if name.startswith(("cut", "one", "whole", "deltas", "over", "every"))}
+CUT = {
+    name: place
+    for name, place in IN_RESPONSES.items()
+    if name.startswith(("cut", "one", "whole", "deltas", "over", "every"))
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -367,7 +439,12 @@ def test_the_stream_still_assembles_and_says_everything_else(kind: str) -> None:
         before, after = Stream(exchange), Stream(scrub(exchange))
         assert same_but_for_stars(assembled(before.reply), assembled(after.reply)), place
         for one, other in zip(before.frames, after.frames, strict=True):
-            assert (len(one.raw), one.event, one.id, one.problem) == (len(other.raw), other.event, other.id, other.problem), place
+            assert (len(one.raw), one.event, one.id, one.problem) == (
+                len(other.raw),
+                other.event,
+                other.id,
+                other.problem,
+            ), place
         assert [type(delta) for delta in before.deltas] == [type(delta) for delta in after.deltas], place
 
 
@@ -403,7 +480,14 @@ def streamed(name: str, secret: str, cuts: list[int]) -> tuple[bytes, Reply]:
     return body, Stream(answered(body, ()), name).reply
 
 
-LOOKED_FOR = ("openai project key", "anthropic key", "github token", "google key", "aws access key id", "json web token")
+LOOKED_FOR = (
+    "openai project key",
+    "anthropic key",
+    "github token",
+    "google key",
+    "aws access key id",
+    "json web token",
+)
 
 
 @given(st.data())
@@ -417,10 +501,14 @@ def test_a_key_cut_anywhere_in_any_dialect(name: str, data: st.DataObject) -> No
     clean, found = scrubbed(exchange)
     stream = Stream(clean, name)
     assert it.secret in repr(before)
-    assert not [form for form in it.forms if form in dumps(Cassette((Interaction(clean, None, name, assembled(stream.reply)),)))]
+    assert not [
+        form for form in it.forms if form in dumps(Cassette((Interaction(clean, None, name, assembled(stream.reply)),)))
+    ]
     assert not any(it.secret in piece for piece in (stream.reply.text, stream.reply.reasoning, repr(stream.reply)))
     assert same_but_for_stars(assembled(before), assembled(stream.reply))
-    assert [part.signature for part in stream.reply.parts if isinstance(part, ReasoningPart)] == [part.signature for part in before.parts if isinstance(part, ReasoningPart)]
+    assert [part.signature for part in stream.reply.parts if isinstance(part, ReasoningPart)] == [
+        part.signature for part in before.parts if isinstance(part, ReasoningPart)
+    ]
     assert [len(read.data) for read in clean.reads] == [len(read.data) for read in exchange.reads]
     assert not any(frame.problem for frame in stream.frames)
     assert scrubbed(clean) == (clean, ())
@@ -440,7 +528,9 @@ def test_recorded_and_replayed_with_another_key(kind: str, tmp_path) -> None:
         return [replace(place(planted(kind, seed)).request, method=f"POST{at}") for at, place in enumerate(places)]
 
     tape = Tape(path, mode="all")
-    for request, body in zip(asked(0), [texts(planted(kind), 4), arguments(planted(kind), 7)] * len(places), strict=False):
+    for request, body in zip(
+        asked(0), [texts(planted(kind), 4), arguments(planted(kind), 7)] * len(places), strict=False
+    ):
         take = tape.open(request)
         take.start(200, (("content-type", "text/event-stream"),))
         for piece in (body[:100], body[100:]):
@@ -465,12 +555,21 @@ def test_what_is_told_of_a_miss_shows_no_secret(tmp_path) -> None:
     for kind in KINDS:
         it, other = planted(kind), planted(kind, 1)
         tape = Tape(path, mode="all")
-        take = tape.open(request(f"{ASKED.url}?key={quote_plus(it.secret)}", body=json.dumps({"a": it.carrier, "n": 1}).encode()).request)
+        take = tape.open(
+            request(
+                f"{ASKED.url}?key={quote_plus(it.secret)}", body=json.dumps({"a": it.carrier, "n": 1}).encode()
+            ).request
+        )
         take.start(200, ())
         take.end(COMPLETE)
         tape.close()
         with pytest.raises(CassetteMiss) as raised:
-            Tape(path).open(request(f"{ASKED.url}?key={quote_plus(other.secret)}", body=json.dumps({"a": other.carrier, "n": 2}).encode()).request)
+            Tape(path).open(
+                request(
+                    f"{ASKED.url}?key={quote_plus(other.secret)}",
+                    body=json.dumps({"a": other.carrier, "n": 2}).encode(),
+                ).request
+            )
         assert "body.n: recorded 1, now 2" in str(raised.value)
         assert not [form for form in (*it.forms, *other.forms) if form in str(raised.value)]
 
@@ -525,7 +624,9 @@ TEST = """
 
 def test_the_plugin_tells_of_secrets_and_takes_patterns_and_the_hook(pytester: pytest.Pytester) -> None:
     secret = planted("groq key").secret
-    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\nstream_cassette_secrets =\n  customer: customer-\\d+\n")
+    pytester.makeini(
+        "[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\nstream_cassette_secrets =\n  customer: customer-\\d+\n"
+    )
     pytester.makeconftest(CONFTEST)
     with serve(lambda asked: replace(answered(texts(Planted(secret, secret), 4000)), request=asked)) as server:
         pytester.makepyfile((TEST % int(server.url.rpartition(":")[2])).replace("SECRET", secret))
@@ -544,7 +645,9 @@ def test_the_plugin_tells_of_secrets_and_takes_patterns_and_the_hook(pytester: p
 
 @pytest.mark.parametrize("given", ["[", "x*"])
 def test_a_pattern_that_cannot_be_is_a_clear_error(given: str, pytester: pytest.Pytester) -> None:
-    pytester.makeini(f"[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\nstream_cassette_secrets =\n  {given}\n")
+    pytester.makeini(
+        f"[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\nstream_cassette_secrets =\n  {given}\n"
+    )
     pytester.makepyfile("import pytest\n@pytest.mark.stream_cassette\ndef test_it(): pass\n")
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(errors=1)

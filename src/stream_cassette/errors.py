@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 
+_UNDER_MEND = "\n         "
+
+
 class _Explained:
     """What, where and mend, joined into the one text that a person reads."""
 
@@ -19,7 +22,8 @@ class _Explained:
         if self.where:
             lines.append(f"  where: {self.where}")
         if self.mend:
-            lines.append(f"  mend:  {self.mend}")
+            # A command stands on a line of its own, so that it can be pasted.
+            lines.append(f"  mend:  {self.mend.replace(chr(10), _UNDER_MEND)}")
         return "\n".join(lines)
 
 

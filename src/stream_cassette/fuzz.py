@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +14,11 @@ from typing import Any, Literal
 from hypothesis import assume, given, note, reject
 from hypothesis import strategies as st
 
-from .cassette import load, locate, update
+from .cassette import load, locate, of_now, update
 from .clients import intercepted
 from .dialects import dialect as named
 from .errors import CassetteMiss, LawBroken, NotApplicable, TapeError
-from .model import Cassette, End, Interaction, StreamError
+from .model import End, Interaction, StreamError
 from .mutate import MUTATORS, Mutator, answers, instances, law_of, mutate
 from .mutate.laws import Law, Outcome, View, broken
 from .mutate.telling import told, verdict
@@ -169,14 +169,7 @@ def save(path: str | Path, source: Stream | str | Path, mutators: Sequence[Mutat
     """Writes the mutated stream into the cassette at `path`, ownerless, so that any test replays it from now on."""
     stream = mutate(stream_of(source), mutators)
     kept = Interaction(stream.exchange, None, stream.spoken, assembled(stream.reply))
-    update(
-        Path(path),
-        lambda cassette: (
-            replace(cassette, interactions=(*cassette.interactions, kept))
-            if cassette.interactions
-            else Cassette((kept,))
-        ),
-    )
+    update(Path(path), lambda cassette: of_now((*cassette.interactions, kept)))
 
 
 def stream_of(source: Stream | str | Path) -> Stream:

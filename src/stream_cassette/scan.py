@@ -19,12 +19,17 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from .errors import StreamCassetteError
-from .redact import NO_MORE, Secrets, is_harmless, is_replaced, is_secret_field, is_secret_header, scrub_body, strings_in
-
-try:
-    from yaml import CSafeLoader as _Loader
-except ImportError:  # PyYAML without libyaml: the same, slower
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+from .redact import (
+    NO_MORE,
+    Secrets,
+    is_harmless,
+    is_replaced,
+    is_secret_field,
+    is_secret_header,
+    scrub_body,
+    strings_in,
+)
+from .yamltext import Fault, Loader
 
 _SKIPPED = frozenset(("__pycache__", "node_modules"))
 _SHORTEST_NAMED = 6
@@ -81,10 +86,10 @@ def _values(data: bytes, suffix: str) -> list[_Value]:
     """The texts in a structured file; none where it is broken."""
     try:
         if suffix in (".yaml", ".yml"):
-            return list(_yaml_values(yaml.compose(data, _Loader), _Place(), set()))
+            return list(_yaml_values(_root(data), _Place(), set()))
         if suffix in (".json", ".har"):
             return list(_json_values(data.decode("utf-8-sig")))
-    except (yaml.YAMLError, RecursionError, ValueError):
+    except (yaml.YAMLError, Fault, RecursionError, ValueError):
         pass
     return []
 
@@ -121,6 +126,14 @@ class _Value:
     text_line: int = 0
 
 
+def _root(data: bytes) -> Node | None:
+    loader = Loader(data)
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
+
+
 def _yaml_values(node: Node | None, place: _Place, seen: set[int]) -> Iterator[_Value]:
     if node is None or id(node) in seen:
         return  # an alias
@@ -135,7 +148,7 @@ def _yaml_values(node: Node | None, place: _Place, seen: set[int]) -> Iterator[_
                 yield _Value(pieces, place, line, last)
             for item in node.value:
                 yield from _yaml_values(item, place, seen)
-        case MappingNode():
+        case _:
             for key, value in node.value:
                 yield from _yaml_values(value, place.under(str(key.value)), seen)
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
-from stream_cassette.cassette import load, update
+from stream_cassette.cassette import load, of_now, update
 from stream_cassette.errors import (
     AssembledDiffers,
     CassetteError,
@@ -472,8 +471,7 @@ class Tape:
         merged = (*kept[:place], *recorded, *kept[place:])
         if merged == cassette.interactions:
             return cassette
-        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Cassette(merged, at=at, by=f"stream-cassette {version('pytest-stream-cassette')}")
+        return of_now(merged)
 
     def _settled(self, old: Sequence[Interaction], new: Sequence[Interaction]) -> Sequence[Interaction]:
         try:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path, PureWindowsPath
 
 from ..errors import CassetteError, CassetteMissing
 from ..files import locked, replace_file, resolved
-from ..model import Cassette
+from ..model import Cassette, Interaction
 from .reading import CassetteWarning, loads
 from .writing import FORMAT, chunks, dumps
 
-__all__ = ["FORMAT", "CassetteWarning", "dumps", "load", "loads", "locate", "update"]
+__all__ = ["FORMAT", "CassetteWarning", "dumps", "load", "loads", "locate", "of_now", "update"]
 
 
 def locate(directory: Path, name: str) -> Path:
@@ -49,6 +51,12 @@ def load(path: Path) -> Cassette:
         ) from None
     except OSError as error:
         raise CassetteError(f"cannot read the cassette: {error.strerror}", where=str(path)) from error
+
+
+def of_now(interactions: Iterable[Interaction]) -> Cassette:
+    """A cassette with these interactions, recorded now by this version."""
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Cassette(tuple(interactions), at=at, by=f"stream-cassette {version('pytest-stream-cassette')}")
 
 
 def update(path: Path, change: Callable[[Cassette], Cassette]) -> Cassette:

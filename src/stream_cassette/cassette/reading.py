@@ -8,11 +8,13 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, cast, get_args
+from urllib.parse import urlsplit
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from .. import framing, yamltext
-from ..errors import CassetteError
+from ..dialects import dialect
+from ..errors import CassetteError, UnknownDialect
 from ..model import Cassette, Ending, EndingKind, Exchange, Headers, Interaction, Read, Request
 from ..yamltext import Fault, check_tree, choice, encoded, fields, items, number, pieces, shown, string, value_of
 from .writing import FORMAT, json_bytes
@@ -33,6 +35,8 @@ def loads(text: bytes | str | BinaryIO, *, name: str) -> Cassette:
 
 
 def _cassette(root: Node | None, name: str) -> Cassette:
+    if root is None:
+        raise CassetteError("the file is empty", where=f"{name}, line 1", mend=yamltext.AGAIN)
     if not isinstance(root, MappingNode) or not any(key.value == "format" for key, _ in root.value):
         raise CassetteError(
             "not a cassette: a cassette has `format: 1`",
@@ -75,7 +79,7 @@ def _interaction(node: Node, name: str) -> Interaction:
     return Interaction(
         exchange,
         test=string(found["test"], "test") if "test" in found else None,
-        dialect=string(response["dialect"], "dialect") if "dialect" in response else None,
+        dialect=_dialect(response["dialect"]) if "dialect" in response else None,
         assembled=_assembled(found["assembled"]) if "assembled" in found else None,
     )
 
@@ -86,7 +90,25 @@ def _request(node: Node) -> Request:
     if len(bodies) > 1:
         raise Fault(f"a request has one body, not {' and '.join(bodies)}", found[bodies[1]], "take one of them away")
     body = _BODIES[bodies[0]](found[bodies[0]]) if bodies else b""
-    return Request(string(found["method"], "method"), string(found["url"], "url"), _headers(found["headers"]), body)
+    return Request(string(found["method"], "method"), _url(found["url"]), _headers(found["headers"]), body)
+
+
+def _url(node: Node) -> str:
+    url = string(node, "url")
+    try:
+        urlsplit(url).port  # noqa: B018 - every part of it is looked at somewhere
+    except ValueError as error:
+        raise Fault(f"{url[:80]!r} is no URL: {error}", node, "write it as the client asks for it") from None
+    return url
+
+
+def _dialect(node: Node) -> str:
+    name = string(node, "dialect")
+    try:
+        dialect(name)
+    except UnknownDialect as error:
+        raise Fault(error.what, node, error.mend) from None
+    return name
 
 
 def _from_text(node: Node) -> bytes:

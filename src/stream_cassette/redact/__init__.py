@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -151,8 +152,18 @@ def _headers(headers: Headers, secrets: Secrets, found: list[tuple[str, str]]) -
     for name, value in headers:
         if name.lower() in RESPONSE_HEADERS:
             scrubber.place = f"response header {name}"
-            out.append((name, scrubber.url(value) if name.lower() == "location" else scrubber.text(value)))
+            out.append((name, _header(name.lower(), value, scrubber)))
     return tuple(out)
+
+
+def _header(name: str, value: str, scrubber: requests.Scrubber) -> str:
+    match name:
+        case "location":
+            return scrubber.url(value)
+        case "link":  # <https://example.org/?page=2>; rel="next", <...>
+            return re.sub(r"<([^>]*)>", lambda link: f"<{scrubber.url(link[1])}>", value)
+        case _:
+            return scrubber.text(value)
 
 
 def _cut(body: bytes, like: tuple[Read, ...]) -> tuple[Read, ...]:

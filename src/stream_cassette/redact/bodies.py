@@ -233,12 +233,16 @@ def _itself(view: View) -> Iterator[tuple[int, View]]:
 
 
 def _spelled(page: Page, text: str) -> Iterator[tuple[int, View]]:
-    """The strings of the page that say `text`; where none does, those that say parts of it."""
+    """The strings of the page that say `text`; where none does, those that say parts of it, one after the other."""
     strings = [view for view in page.strings if view.text and _may_be_said(page, view)]
     whole = [view for view in strings if view.text == text]
     yield from ((0, view) for view in whole)
-    if not whole:
-        yield from ((match.start(), view) for view in strings for match in re.finditer(re.escape(view.text), text))
+    done = 0
+    for view in () if whole else strings:
+        place = text.find(view.text, done)
+        if place >= 0:
+            yield place, view
+            done = place + len(view.text)
 
 
 def _join(pages: Sequence[Page], pieces: Sequence[_Piece], secrets: Secrets) -> Iterator[_Mark]:

@@ -19,15 +19,18 @@ REQUEST_HEADERS = frozenset(
     }
 )
 
-# What a client acts on: how to read the body, whether and when to try again, where to go, which error AWS means. No request ids,
-# rate limits or organisation (they belong to an account), no dates and server names (noise), never a cookie.
+# What a client acts on: how to read the body, whether and when to try again, where to go (or to the next page), how to prove who it is, what
+# it need not fetch again, which error AWS means. No request ids, rate limits or organisation (they belong to an account), no dates and server names (noise), never a cookie.
 RESPONSE_HEADERS = frozenset(
     {
         "content-encoding",
         "content-type",
+        "etag",
+        "link",
         "location",
         "retry-after",
         "retry-after-ms",
+        "www-authenticate",
         "x-amzn-bedrock-content-type",
         "x-amzn-bedrock-input-token-count",
         "x-amzn-bedrock-output-token-count",
@@ -54,7 +57,9 @@ _FIELD = re.compile(
 )
 
 # Whose values only others' cassettes hold.
-_HEADER = re.compile(r"(?:openai|anthropic)(?:organization|organizationid|project)|.*(?:apikey|subscriptionkey|authtoken)")
+_HEADER = re.compile(
+    r"(?:openai|anthropic)(?:organization|organizationid|project)|.*(?:apikey|subscriptionkey|authtoken)"
+)
 
 SEALED = frozenset(
     {

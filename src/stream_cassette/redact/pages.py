@@ -15,7 +15,9 @@ _LINE_ENDS = "\r\n"
 # A JSON string, or what the end of the text left of one. None goes over a line end.
 _STRING = re.compile(r'"((?:[^"\\\r\n]++|\\[^\r\n])*+)(?:"(\s*+:)?|\\?\Z)')
 _BETWEEN_KEY_AND_VALUE = re.compile(r"[\s\[]*")
-_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL
+)
 _SHORT = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _PERCENT = re.compile("%(0[9AaDd]|[2-7][0-9a-fA-F])")
 _FORM = re.compile(rf"{_PERCENT.pattern}|[+]")  # in a query a plus is a space, or a plus

@@ -19,7 +19,10 @@ from .search import Secrets
 _USERINFO = re.compile(r"^([^/?#]*//)[^/?#]*@")
 _PARAMETER = re.compile(r"(?<=[?&#])([^=&#?]*)=([^&#]*)")
 _FORM_FIELD = re.compile(r"(?:(?<=&)|\A)([^=&]*)=([^&]*)")
-_PART = re.compile(rb'(?P<head>\r?\n(?:[^\r\n]+\r?\n)*?[^\r\n]*\bname="(?P<name>[^"\r\n]*)"[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n)(?P<value>.*)', re.DOTALL)
+_PART = re.compile(
+    rb'(?P<head>\r?\n(?:[^\r\n]+\r?\n)*?[^\r\n]*\bname="(?P<name>[^"\r\n]*)"[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n)(?P<value>.*)',
+    re.DOTALL,
+)
 
 
 @dataclass(slots=True)

@@ -65,9 +65,7 @@ def _anchors_in(text: str) -> set[str]:
     folded = text.lower()
     shared = {word for word in _SHARED if word in folded}
     return found.union(
-        anchor
-        for anchor, word, is_folded in _OTHERS
-        if word in shared and anchor in (folded if is_folded else text)
+        anchor for anchor, word, is_folded in _OTHERS if word in shared and anchor in (folded if is_folded else text)
     )
 
 

@@ -8,6 +8,7 @@ import importlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -181,7 +182,7 @@ def test_a_hostile_text_comes_back_wherever_it_stands(text):
     request = Request(text, text, ((text, text), ("a", "1"), (text, text)), text.encode())
     assembled = {text: text, "list": [text, [text], {text: text}], "deep": {"a": {text: [text, text]}}}
     once = Interaction(
-        exchange(text.encode(), request=request, headers=((text, text), (text, text))), text, text, assembled
+        exchange(text.encode(), request=request, headers=((text, text), (text, text))), text, "openai-chat", assembled
     )
     round_trip(Cassette((once, once), at=text, by=text))
 
@@ -809,6 +810,37 @@ def test_the_lock_is_waited_for_and_then_given_up(tmp_path, monkeypatch):
         thread.join()
     assert caught.value.where == str(path)
     assert load(path) == taped(b"slow")
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have owners on Unix")
+@pytest.mark.parametrize("foreign", ["a link", "a file", "open to others", "another owner"])
+def test_the_folder_of_the_locks_must_be_our_own(tmp_path, monkeypatch, foreign):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"stream-cassette-{os.getuid()}"
+    if foreign == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif foreign == "a file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777 if foreign == "open to others" else 0o700)
+    if foreign == "another owner":
+        found = os.stat_result((*folder.lstat()[:4], os.getuid() + 1, *folder.lstat()[5:]))
+        monkeypatch.setattr(Path, "lstat", lambda self: found)
+    with pytest.raises(CassetteError, match="cannot lock the cassette") as caught:
+        update(tmp_path / "x.yaml", lambda old: taped())
+    assert caught.value.where == str(tmp_path / "x.yaml")
+    assert caught.value.mend
+    assert not (tmp_path / "x.yaml").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir()
+    for name in range(3):
+        update(tmp_path / f"{name}.yaml", lambda old: taped())
+    (made,) = (tmp_path / "own").iterdir()
+    assert made.stat().st_mode & 0o777 == 0o700
+    assert all(re.fullmatch(r"[0-9a-f]{2}\.lock", each.name) for each in made.iterdir())
 
 
 WORKER = """

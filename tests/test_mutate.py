@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stream_cassette.mutate as mutate_module
-from stream_cassette import Stream, assemble
+from stream_cassette import Reply, Stream, assemble
 from stream_cassette.dialects import DIALECTS
 from stream_cassette.errors import NotApplicable, UnknownDialect
 from stream_cassette.fuzz import mutations
@@ -306,6 +306,14 @@ def test_usage_of_another_type_is_compared_by_its_counts() -> None:
 
 def test_every_dialect_says_what_mutators_ask() -> None:
     for speaker in DIALECTS:
-        assert speaker.length_word
+        assert Reply(finish_reason=speaker.words["length"][0]).stop == "length"
         assert isinstance(speaker.usage_rides, bool)
         assert all(isinstance(name, str) for name in speaker.quirks)
+
+
+def test_every_mutator_has_its_row_in_the_readme() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+    for kind in MUTATORS:
+        row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind.__name__}("))
+        law = "everything the same" if kind is Quirk else str(kind.law)
+        assert f"| {law} |" in row, row

@@ -85,7 +85,7 @@ ROWS: dict[str, tuple[bytes, list[tuple[str, Any]], list[tuple[str, str]]]] = {
         [],
     ),
     "one constant as every id": (events(chunk(call(0, "c", "f")), chunk(call(1, "c", "g"), finish="tool_calls")), [("f", {}), ("g", {})], []),
-    "blocks of one number without ids": (events(START, block(0, None, "f"), STOP, block(0, None, "g")), [("f", {})], [("g", "no finish reason")]),
+    "blocks of one number without ids": (events(START, block(0, None, "f"), STOP, block(0, None, "g"), STOP, TOOL_USE), [("f", {}), ("g", {})], []),
     "the id 0": (events(chunk(call(None, 0, "f")), chunk(call(None, 1, "g"), finish="tool_calls")), [("f", {}), ("g", {})], []),
     "a name that grows": (events(chunk(call(0, "a", "get")), chunk(call(0, None, "get_weather"), finish="tool_calls")), [("get_weather", {})], []),
     "an id and no name": (events(chunk(call(0, "a")), chunk(call(0, None, "", "{}"), finish="tool_calls")), [], [("", "no name")]),

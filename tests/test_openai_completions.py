@@ -84,7 +84,7 @@ def test_it_is_recognised(payload: Any, sure: int) -> None:
 
 def test_how_mutators_are_to_treat_it() -> None:
     assert COMPLETIONS.quirks
-    assert (COMPLETIONS.length_word, COMPLETIONS.usage_rides) == ("length", True)
+    assert (COMPLETIONS.words["length"], COMPLETIONS.usage_rides) == (("length",), True)
 
 
 def test_deltas_that_share_no_chunk_have_their_own() -> None:

@@ -173,8 +173,8 @@ REWORDED = {"completed says it is running", "not streamed"}  # written as what t
 
 def test_how_mutators_are_to_treat_it() -> None:
     assert RESPONSES.quirks
-    assert (RESPONSES.length_word, RESPONSES.usage_rides) == ("incomplete", False)
-    assert Reply(finish_reason=RESPONSES.length_word).stop == "length"
+    assert (RESPONSES.words["length"], RESPONSES.usage_rides) == (("incomplete", "max_output_tokens"), False)
+    assert Reply(finish_reason=RESPONSES.words["length"][0]).stop == "length"
 
 
 def test_the_type_may_stand_on_the_event_line_alone() -> None:

@@ -322,7 +322,7 @@ def test_a_call_whose_arguments_are_an_object() -> None:
     call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": {"x": "y", "note": f"a {KEY}", "z": "z"}}}
     body = b"".join(
         f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta}]})}\n\n".encode()
-        for delta in ({"tool_calls": [call]}, {"content": "x"})
+        for delta in ({"content": "other", "tool_calls": [call]}, {"content": "x"})
     )
     assert covered(body) == body.replace(KEY.encode(), b"*" * 44)
 

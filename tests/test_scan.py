@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_secrets import KINDS, answered, chunk, planted, texts
 
 from stream_cassette.cassette import dumps
 from stream_cassette.cli import main
@@ -19,6 +18,7 @@ from stream_cassette.framing import eventstream
 from stream_cassette.model import Cassette, Exchange, FrameHeader, Interaction, Read
 from stream_cassette.redact import scrub, secrets_of
 from stream_cassette.scan import files_of, scan
+from test_secrets import KINDS, answered, chunk, planted, texts
 
 KEY = planted("openai project key").secret
 

@@ -8,17 +8,18 @@ import random
 import string
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stream_cassette.assembler import unfold
 from stream_cassette import serve, use
+from stream_cassette.assembler import unfold
 from stream_cassette.cassette import dumps, load
 from stream_cassette.dialects import DIALECTS, dialect
-from stream_cassette.errors import CassetteMiss
+from stream_cassette.errors import CassetteMiss, UnknownDialect
 from stream_cassette.matching import fingerprint
 from stream_cassette.model import (
     COMPLETE,
@@ -385,7 +386,7 @@ def filed(clean: Exchange) -> str:
     stream = Stream(clean)
     try:
         interaction = Interaction(clean, "t", stream.spoken, assembled(stream.reply))
-    except Exception:  # no stream
+    except UnknownDialect:
         interaction = Interaction(clean, "t")
     return dumps(Cassette((interaction,)))
 
@@ -473,7 +474,7 @@ def streamed(name: str, secret: str, cuts: list[int]) -> tuple[bytes, Reply]:
             case Text(key, text) | Arguments(key, text) | Reasoning(key, text):
                 text = text.replace("{}", secret)
                 edges = sorted({0, len(text), *(cut % len(text) for cut in cuts)})
-                deltas += [type(delta)(key, text[a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+                deltas += [type(delta)(key, text[a:b]) for a, b in pairwise(edges)]
             case _:
                 deltas.append(delta)
     body = b"".join(frame.raw for frame in speaker.finish(speaker.write(deltas)))
@@ -497,7 +498,7 @@ def test_a_key_cut_anywhere_in_any_dialect(name: str, data: st.DataObject) -> No
     it = planted(data.draw(st.sampled_from(LOOKED_FOR)), data.draw(st.integers(0, 99)))
     body, before = streamed(name, it.secret, data.draw(st.lists(st.integers(0, 400), max_size=60)))
     places = sorted({0, len(body), *data.draw(st.lists(st.integers(0, len(body)), max_size=20))})
-    exchange = answered([body[a:b] for a, b in zip(places, places[1:], strict=False)], ())
+    exchange = answered([body[a:b] for a, b in pairwise(places)], ())
     clean, found = scrubbed(exchange)
     stream = Stream(clean, name)
     assert it.secret in repr(before)
@@ -597,7 +598,7 @@ def test_use_with_patterns_and_a_last_hand(tmp_path) -> None:
     assert "anna" not in text
     assert "customer-1" not in text
     assert played("none", "anna").failure is None
-    with pytest.raises(CassetteMiss, match="https://example.org/someoneX"):
+    with pytest.raises(CassetteMiss, match="/someoneX"):
         played("none", "annaX")
 
 

@@ -84,7 +84,7 @@ def test_an_event(name: str) -> None:
 
 def test_how_mutators_are_to_treat_it() -> None:
     assert TOOL_EVENTS.quirks
-    assert (TOOL_EVENTS.length_word, TOOL_EVENTS.usage_rides) == ("max_tokens", True)
+    assert (TOOL_EVENTS.words["length"], TOOL_EVENTS.usage_rides) == (("max_tokens",), True)
 
 
 def test_a_stop_without_a_reason_is_the_end() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 _UNDER_MEND = "\n         "
 
 
@@ -36,6 +35,10 @@ class StreamCassetteError(_Explained, Exception):
 
 class UnknownDialect(StreamCassetteError):
     """The source is no stream that a registered dialect recognises."""
+
+
+class DialectError(StreamCassetteError):
+    """What is to be registered is no dialect: it lacks a member, or its name is taken."""
 
 
 class CannotSay(StreamCassetteError):

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,10 +28,12 @@ def locked(target: Path, path: Path) -> Iterator[None]:
     # Not beside the cassette, where a lock file would end up in version control.
     user = getattr(os, "getuid", getpass.getuser)()  # in a container a user may have no name
     folder = Path(tempfile.gettempdir()) / f"stream-cassette-{user}"
-    name = hashlib.sha256(os.path.normcase(target).encode(errors="surrogatepass")).hexdigest()[:32]
-    lock = filelock.FileLock(folder / f"{name}.lock", timeout=PATIENCE)
+    digest = hashlib.sha256(os.path.normcase(target).encode(errors="surrogatepass")).digest()
+    # A lock file cannot be deleted while others may wait for it, so there are 256 of them, ever; two targets that share one wait for each other.
+    lock = filelock.FileLock(folder / f"{digest[0]:02x}.lock", timeout=PATIENCE)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
+        _check_owner(folder, user, path)
         lock.acquire()
     except OSError as error:  # filelock's timeout is one
         raise CassetteError(
@@ -40,6 +43,18 @@ def locked(target: Path, path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _check_owner(folder: Path, user: int | str, path: Path) -> None:
+    """The name of the folder can be guessed: whoever made it first could keep us out, or lead us elsewhere over a link."""
+    found = folder.lstat()
+    ours = not isinstance(user, int) or (found.st_uid == user and not found.st_mode & 0o022)
+    if not stat.S_ISDIR(found.st_mode) or not ours:
+        raise CassetteError(
+            f"cannot lock the cassette: {folder} is no folder that this user alone can write to",
+            where=str(path),
+            mend="remove it, or set TMPDIR to a folder of your own: mkdir -m 700 ~/.tmp && export TMPDIR=~/.tmp",
+        )
 
 
 def resolved(path: Path) -> Path:

@@ -53,7 +53,9 @@ class _Part:
     lane: Lane
     place: int = 0  # among the calls of its choice, in order of first sight
     pieces: list[str] = field(default_factory=list)
-    sections: dict[tuple[int, ...], list[str]] = field(default_factory=dict)  # of reasoning: pieces by their number within
+    sections: dict[tuple[int, ...], list[str]] = field(
+        default_factory=dict
+    )  # of reasoning: pieces by their number within
     signature: list[str] = field(default_factory=list)
     payloads: list[Any] = field(default_factory=list)
     placed: list[ArgumentsAt] = field(default_factory=list)
@@ -265,23 +267,25 @@ class Fold:
         `over`: nothing more comes. Only then is it sure which choice is the first, and which finish reason counts where they are revised.
         """
         closing, self._closing = self._closing, []
+        if self._errors:
+            return ()
         if over:
             closing = self._calls.get(min(self._choices, default=0), [])
-        if self._errors or not closing:
-            return ()
-        shell = self._shell(closing[0].lane.choice)
+        sure = {
+            each.place: each for each in closing if each.is_call and not each.released and (over or self._is_sure(each))
+        }
         out = []
-        for part in sorted(closing, key=lambda each: each.place):
-            if part.is_call and not part.released and (over or (part.lane.choice == 0 and self._is_sure(part))):
-                call = self._call(part, self._number(part), shell)
-                part.released = call.problem is None
-                out += [call] if part.released else []
+        for _, part in sorted(sure.items()):
+            call = self._call(part, self._number(part), self._shell(part.lane.choice))
+            part.released = call.problem is None
+            out += [call] if part.released else []
         return tuple(out)
 
     def _is_sure(self, part: _Part) -> bool:
         """Can no finish reason that is still to come hold this call back? What its own end closed shows by its text that it is whole."""
         finish = self._finish.get(0)
-        return self._ended or (finish is not None and not finish.revises) or (part.ended and not part.is_silent)
+        known = self._ended or (finish is not None and not finish.revises)
+        return part.lane.choice == 0 and (known or (part.ended and not part.is_silent))
 
     def _number(self, part: _Part) -> int:
         return sum(each.is_call for each in self._calls[part.lane.choice][: part.place])

@@ -134,19 +134,31 @@ def retryable(status: int) -> bool:
     return status in (408, 409, 429) or status >= 500
 
 
-def without_retries(takes: Sequence[Recorder], ignore: Sequence[Steps] = ()) -> list[Recorder]:
-    """The takes without those failures after which the client asked again and succeeded."""
+def refused(status: int) -> bool:
+    """Whether the provider did not take the key."""
+    return status in (401, 403)
+
+
+def failures(takes: Sequence[Recorder], ignore: Sequence[Steps] = ()) -> tuple[set[Recorder], set[Recorder]]:
+    """The failures after which the client asked again and succeeded, and the refusals after which it did not.
+
+    A refusal before a success belongs to how one logs in (a challenge, a token that is renewed), and is neither.
+    """
     failed: dict[Hashable, list[Recorder]] = {}
-    left_out: set[Recorder] = set()
+    turned_away: dict[Hashable, list[Recorder]] = {}
+    mended: set[Recorder] = set()
     for take in takes:
         key = fingerprint(scrub_request(take.request), ignore)
-        if retryable(take.status):
+        if not take.status or retryable(take.status):
             failed.setdefault(key, []).append(take)
+        elif refused(take.status):
+            turned_away.setdefault(key, []).append(take)
         elif take.status < 400:
             mine, others = _mended(failed.pop(key, []), take.request)
-            left_out.update(mine)
+            mended.update(mine)
             failed[key] = others
-    return [take for take in takes if take not in left_out]
+            turned_away.pop(key, None)
+    return mended, {take for takes in turned_away.values() for take in takes}
 
 
 def _mended(failed: list[Recorder], request: Request) -> tuple[list[Recorder], list[Recorder]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from .errors import MissingExtra
@@ -79,21 +80,43 @@ def violation(schema: Mapping[str, Any], value: Any) -> str | None:
 
     A schema that is itself broken is a violation in words, too: nothing can be said to fit it.
     """
+    return checker(schema)(value)
+
+
+def checker(schema: Mapping[str, Any]) -> Callable[[Any], str | None]:
+    """`violation` for many values of one schema, which is looked at once, when the first value comes."""
+    first = misfit(schema)
+
+    def check(value: Any) -> str | None:
+        found = first(value)
+        return " at ".join(filter(None, found)) if found else None
+
+    return check
+
+
+def misfit(schema: Mapping[str, Any]) -> Callable[[Any], tuple[str, str] | None]:
+    """As `checker`, with the JSON path of the misfit apart; the path is empty for the value as a whole."""
     try:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError, best_match
         from jsonschema.validators import validator_for
     except ImportError as error:
         raise MissingExtra(
-            "checking arguments against a schema needs jsonschema",
+            "checking a value against a JSON Schema needs jsonschema",
             mend="pip install 'pytest-stream-cassette[arguments]'",
         ) from error
-    validator = validator_for(schema, default=Draft202012Validator)
-    try:
-        validator.check_schema(dict(schema))
-        found = best_match(validator(schema).iter_errors(value))
-    except SchemaError as error:
-        return f"the schema itself is broken: {error.message}"
-    if found is None:
-        return None
-    return f"{found.message} at {found.json_path}" if found.absolute_path else str(found.message)
+
+    @cache
+    def validator() -> Any:
+        kind = validator_for(schema, default=Draft202012Validator)
+        kind.check_schema(dict(schema))
+        return kind(schema)
+
+    def first(value: Any) -> tuple[str, str] | None:
+        try:
+            found = best_match(validator().iter_errors(value))
+        except SchemaError as error:
+            return f"the schema itself is broken: {error.message}", ""
+        return (str(found.message), found.json_path if found.absolute_path else "") if found else None
+
+    return first

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from .arguments import parse_arguments
-from .assembler import cut_short
 from .dialects import dialect as named
+from .fold import cut_short
 from .model import Part, ReasoningPart, RefusalPart, Reply, ReplyError, TextPart, ToolCall, Usage
 from .stream import Stream, synthesize
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .assembler import Assembler, unfold
+from .assembler import Assembler
 from .dialects import dialect as named
 from .dialects.base import Dialect
 from .errors import CannotSay
 from .framing import frames
 from .model import USAGE_COUNTS, Delta, Exchange, Frame, Read, Reply, Request, ToolCall
+from .unfold import unfold
 
 
 @dataclass(frozen=True)

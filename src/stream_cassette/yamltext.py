@@ -139,7 +139,8 @@ MOST_NODES = 1_000_000  # values in a file; each takes half a kilobyte
 _DEEPEST = 100  # levels of nesting in a file; libyaml itself stops at 1000
 _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7})(?= |\r?$)", re.MULTILINE)
 
-AGAIN = "restore the file from version control; or delete it, then record it again: pytest --stream-record=once"
+RECORD = "pytest --stream-record=once"
+AGAIN = f"restore the file from version control, or delete it and record it anew:\n{RECORD}"
 
 
 class Loader(_YamlLoader):

@@ -27,6 +27,7 @@ from ..model import (
     Reply,
     Signature,
     Start,
+    Stop,
     StreamError,
     Text,
     ToolCall,
@@ -74,6 +75,14 @@ _EVENTS = frozenset(
     )
 )
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("end_turn",),
+    "length": ("max_tokens",),
+    "tool_calls": ("tool_use",),
+    "refusal": ("refusal",),
+    "pause": ("pause_turn",),
+}
+
 
 @dataclass(frozen=True)
 class Anthropic:
@@ -81,8 +90,11 @@ class Anthropic:
     framing: Framing = "sse"
     end_mark: bool = True
     numbers: Literal["parts", "calls", "nothing"] = "parts"
-    length_word: str = "max_tokens"
     usage_rides: bool = False
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

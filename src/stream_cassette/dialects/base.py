@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from .. import jsontext
 from ..framing import jsonlines, sse
@@ -15,6 +16,7 @@ from ..model import (
     Frame,
     Keepalive,
     Reply,
+    Stop,
     StreamError,
     ToolCall,
     Unknown,
@@ -78,8 +80,9 @@ class Dialect(Protocol):
         ...
 
     @property
-    def length_word(self) -> str:
-        """The finish reason where the length limit struck."""
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        """This wire's finish reason for each of our words for why a reply ends, and its finish detail where it has a second word that says it
+        closer. `stop` and `length` are always there; what is missing this wire has no word for."""
         ...
 
     @property
@@ -123,6 +126,25 @@ class Dialect(Protocol):
     def losses(self, reply: Reply) -> tuple[str, ...]:
         """What of `reply` this dialect cannot say, in words; empty where a written reply reads to the same."""
         ...
+
+
+def problem_of(dialect: Any) -> str | None:
+    """In words what keeps `dialect` from being one, or None."""
+    if isinstance(dialect, type):
+        return f"it is a class; give an instance, {dialect.__name__}()"
+    choices: dict[str, tuple[Any, ...]] = {"framing": get_args(Framing), "numbers": ("parts", "calls", "nothing")}
+    choices |= dict.fromkeys(("end_mark", "usage_rides"), (True, False))
+    missing = [name for name in vars(Dialect) if not (name.startswith("_") or hasattr(dialect, name))]
+    if missing:
+        return f"it lacks {', '.join(missing)}"
+    for name, known in choices.items():
+        if (value := getattr(dialect, name)) not in known:
+            return f"its {name!r} is {value!r}, not one of {', '.join(map(repr, known))}"
+    if not (isinstance(dialect.name, str) and re.fullmatch(r"[a-z0-9][a-z0-9._-]*", dialect.name)):
+        return f"its name is {dialect.name!r}, not small letters, digits, dots and dashes"
+    if not (isinstance(dialect.words, Mapping) and dialect.words.get("stop") and dialect.words.get("length")):
+        return f"its words are {dialect.words!r}, without one for 'stop' and 'length'"
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------------ JSON in frames

@@ -26,6 +26,7 @@ from ..model import (
     Reply,
     Signature,
     Start,
+    Stop,
     StreamError,
     Text,
     TextPart,
@@ -63,6 +64,13 @@ EVENTS = frozenset((*_BLOCK, "messageStart", "messageStop", "metadata"))
 _INDEX = "contentBlockIndex"
 _SERVER_TOOL = "server_tool_use"
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("end_turn",),
+    "length": ("max_tokens",),
+    "tool_calls": ("tool_use",),
+    "content_filter": ("content_filtered",),
+}
+
 
 @dataclass(frozen=True)
 class BedrockConverse:
@@ -70,8 +78,11 @@ class BedrockConverse:
     framing: Framing = "eventstream"
     numbers: Literal["parts", "calls", "nothing"] = "parts"
     end_mark: bool = False
-    length_word: str = "max_tokens"
     usage_rides: bool = False
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from .. import jsontext
 from ..framing import sse
-from ..model import Delta, End, Finish, Frame, Key, Reply, StreamError, Text, Unknown, UsageUpdate
+from ..model import Delta, End, Finish, Frame, Key, Reply, Stop, StreamError, Text, Unknown, UsageUpdate
 from .anthropic import Anthropic
 from .base import (
     Framing,
@@ -50,8 +50,11 @@ class BedrockInvoke:
     framing: Framing = "eventstream"
     numbers: Literal["parts", "calls", "nothing"] = "parts"
     end_mark: bool = False  # Claude's stream has one, others have none
-    length_word: str = "max_tokens"
     usage_rides: bool = False
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return Anthropic().words  # what is written speaks as Claude does
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

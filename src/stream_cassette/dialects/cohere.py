@@ -28,6 +28,7 @@ from ..model import (
     RefusalPart,
     Reply,
     Start,
+    Stop,
     StreamError,
     Text,
     ToolCall,
@@ -70,6 +71,12 @@ _CITATION = "citation-start"
 _QUIET = ("citation-end", "debug")  # say nothing of the reply
 _FIELDS = {"text": "text", "thinking": "reasoning"}
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("COMPLETE",),
+    "length": ("MAX_TOKENS",),
+    "tool_calls": ("TOOL_CALL",),
+}
+
 
 @dataclass(frozen=True)
 class Cohere:
@@ -77,8 +84,11 @@ class Cohere:
     framing: Framing = "sse"
     numbers: Literal["parts", "calls", "nothing"] = "parts"
     end_mark: bool = True
-    length_word: str = "MAX_TOKENS"
     usage_rides: bool = False
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

@@ -34,6 +34,7 @@ from ..model import (
     Reply,
     Signature,
     Start,
+    Stop,
     StreamError,
     Text,
     TextPart,
@@ -100,6 +101,13 @@ _REASONS: dict[Any, str] = dict(
     )
 )
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("STOP",),
+    "length": ("MAX_TOKENS",),
+    "tool_calls": ("STOP",),
+    "content_filter": ("SAFETY",),
+}
+
 
 @dataclass(frozen=True)
 class Gemini:
@@ -107,8 +115,11 @@ class Gemini:
     framing: Framing = "sse"
     numbers: Literal["parts", "calls", "nothing"] = "nothing"
     end_mark: bool = False
-    length_word: str = "MAX_TOKENS"
     usage_rides: bool = True
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

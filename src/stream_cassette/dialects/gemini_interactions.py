@@ -25,6 +25,7 @@ from ..model import (
     Reply,
     Signature,
     Start,
+    Stop,
     StreamError,
     Text,
     ToolCall,
@@ -64,6 +65,12 @@ USAGE: UsageNames = {
 _STEPS = {"model_output": "text", "thought": "reasoning"}
 _SIGNATURE = "signature"
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("completed",),
+    "length": ("incomplete",),
+    "tool_calls": ("requires_action",),
+}
+
 
 @dataclass(frozen=True)
 class GeminiInteractions:
@@ -71,8 +78,11 @@ class GeminiInteractions:
     framing: Framing = "sse"
     numbers: Literal["parts", "calls", "nothing"] = "parts"
     end_mark: bool = True
-    length_word: str = "incomplete"
     usage_rides: bool = False
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

@@ -31,6 +31,7 @@ from ..model import (
     Reply,
     Signature,
     Start,
+    Stop,
     StreamError,
     Text,
     TextPart,
@@ -77,6 +78,8 @@ _COUNTS = (
 _READ = frozenset((*_COUNTS, "done", "done_reason", "message", "response", "thinking", "error"))
 _MESSAGE_READ = frozenset(("role", "content", "thinking", "tool_calls"))
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {"stop": ("stop",), "length": ("length",), "tool_calls": ("stop",)}
+
 
 @dataclass(frozen=True)
 class Ollama:
@@ -84,8 +87,11 @@ class Ollama:
     framing: Framing = "jsonlines"
     numbers: Literal["parts", "calls", "nothing"] = "calls"
     end_mark: bool = True
-    length_word: str = "length"
     usage_rides: bool = False
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

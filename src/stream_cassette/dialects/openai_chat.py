@@ -32,6 +32,7 @@ from ..model import (
     Reply,
     Signature,
     Start,
+    Stop,
     StreamError,
     Text,
     ToolCall,
@@ -86,6 +87,13 @@ _READ = frozenset(
 )
 _NO_REASON = ("", "None", "null")  # SGLang and others send the word instead of null
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("stop",),
+    "length": ("length",),
+    "tool_calls": ("tool_calls",),
+    "content_filter": ("content_filter",),
+}
+
 
 @dataclass(frozen=True)
 class OpenAIChat:
@@ -93,9 +101,11 @@ class OpenAIChat:
     framing: Framing = "sse"
     end_mark: bool = True
     numbers: Literal["parts", "calls", "nothing"] = "calls"
-    length_word: str = "length"
     usage_rides: bool = True
 
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:
@@ -306,7 +316,9 @@ class _Writer:
         self._lent = as_dict(payload_of(like)) if like else {}
         self._lent_choices = [as_dict(choice) for choice in as_list(self._lent.get("choices"))]
         self._custom = {
-            (delta.key.choice, delta.key.index) for delta in deltas if isinstance(delta, ToolCallStart) and delta.kind == "custom"
+            (delta.key.choice, delta.key.index)
+            for delta in deltas
+            if isinstance(delta, ToolCallStart) and delta.kind == "custom"
         }
         self._envelope = self._make_envelope()
         self._open()

@@ -24,6 +24,7 @@ from ..model import (
     RefusalPart,
     Reply,
     Start,
+    Stop,
     StreamError,
     Text,
     TextPart,
@@ -50,6 +51,12 @@ from .base import (
 from .openai_chat import USAGE
 from .openai_completions_quirks import QUIRKS
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("stop",),
+    "length": ("length",),
+    "content_filter": ("content_filter",),
+}
+
 
 @dataclass(frozen=True)
 class OpenAICompletions:
@@ -57,8 +64,11 @@ class OpenAICompletions:
     framing: Framing = "sse"
     end_mark: bool = True
     numbers: Literal["parts", "calls", "nothing"] = "calls"
-    length_word: str = "length"
     usage_rides: bool = True
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

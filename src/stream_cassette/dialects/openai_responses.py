@@ -23,6 +23,7 @@ from ..model import (
     Reasoning,
     Refusal,
     Reply,
+    Stop,
     Text,
     ToolCall,
     ToolCallStart,
@@ -44,6 +45,13 @@ from .openai_responses_quirks import QUIRKS
 from .openai_responses_reading import CALLS, INPUTS, USAGE, read_event
 from .openai_responses_writing import Packer
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {
+    "stop": ("completed",),
+    "length": ("incomplete", "max_output_tokens"),
+    "tool_calls": ("completed",),
+    "content_filter": ("incomplete", "content_filter"),
+}
+
 
 @dataclass(frozen=True)
 class OpenAIResponses:
@@ -51,8 +59,11 @@ class OpenAIResponses:
     framing: Framing = "sse"
     end_mark: bool = True
     numbers: Literal["parts", "calls", "nothing"] = "parts"
-    length_word: str = "incomplete"
     usage_rides: bool = False
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

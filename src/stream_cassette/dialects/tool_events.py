@@ -30,6 +30,7 @@ from ..model import (
     Reply,
     Signature,
     Start,
+    Stop,
     StreamError,
     Text,
     ToolCall,
@@ -88,6 +89,8 @@ _SAID = frozenset(
     (*_IDS, *_PIECES, *_WHOLES, *_REASONS, "type", "name", "role", "model", "usage", "error")
 )  # what is written anew
 
+_WORDS: Mapping[Stop, tuple[str, ...]] = {"stop": ("end_turn",), "length": ("max_tokens",), "tool_calls": ("tool_use",)}
+
 
 @dataclass(frozen=True)
 class ToolEvents:
@@ -95,8 +98,11 @@ class ToolEvents:
     framing: Framing = "sse"
     end_mark: bool = False
     numbers: Literal["parts", "calls", "nothing"] = "calls"
-    length_word: str = "max_tokens"
     usage_rides: bool = True
+
+    @property
+    def words(self) -> Mapping[Stop, tuple[str, ...]]:
+        return _WORDS
 
     @property
     def quirks(self) -> Mapping[str, Spelling]:

@@ -364,9 +364,9 @@ class FinishWithLastContent(_Deltas):
     def apply(self, stream: Stream) -> Stream:
         found = slots(stream)
         finish = finish_slot(found)
-        before = [at for at, *_ in pieces(found) if at < finish]
-        if not before:
-            raise NotApplicable("no content stands before the finish")
+        before = [at for at, *_ in pieces(found)]
+        if not before or before[-1] >= finish:
+            raise NotApplicable("no content stands before the finish, or the finish rides on it already")
         moved = [delta for delta in found[finish].deltas if isinstance(delta, Finish)]
         out = said(found)
         out[finish] = [delta for delta in out[finish] if not isinstance(delta, Finish)]

@@ -184,7 +184,7 @@ class Truncate(Mutator):
     def apply(self, stream: Stream) -> Stream:
         found = slots(stream)
         finish = finish_slot(found)
-        word = speaker(stream).length_word
+        word, *closer = speaker(stream).words["length"]
         left = self.resolve(stream).at
         begun: set[Lane | None] = set()
         out: list[list[Delta]] = []
@@ -200,7 +200,7 @@ class Truncate(Mutator):
                         kept.append(delta)
                         begun.add(lane)
                 elif isinstance(delta, Finish):
-                    kept.append(replace(delta, reason=word))
+                    kept.append(replace(delta, reason=word, detail=next(iter(closer), None)))
                 elif isinstance(delta, PartEnd):
                     if lane in begun or lane is None:
                         kept.append(delta)

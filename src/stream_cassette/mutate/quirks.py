@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..dialects import DIALECTS
+from ..dialects import dialects
 from ..dialects.base import Spelling, Trait
 from ..errors import NotApplicable
 from ..stream import Stream
@@ -37,7 +37,7 @@ class Quirk(Mutator):
         return frozenset(trait for spelling in self._spellings() for trait in spelling.erases)
 
     def _spellings(self) -> list[Spelling]:
-        return [dialect.quirks[self.name] for dialect in DIALECTS if self.name in dialect.quirks]
+        return [dialect.quirks[self.name] for dialect in dialects() if self.name in dialect.quirks]
 
     def apply(self, stream: Stream) -> Stream:
         edit = self.spelling(stream).rewrite(stream.frames)

@@ -52,14 +52,19 @@ def suspects(text: str, secrets: Secrets) -> Secrets | None:
         *("".join(pieces) for pieces in said.values()),
     )
     spelled = "\n".join(looked_at)
-    known = secrets.within(_read(spelled))
-    if any(map(known.find, _readings(spelled, known))) or _is_interleaved(between) or known.find_own(text):
+    read = _read(spelled)
+    known = secrets.within(read)
+    if (
+        known.find(read)
+        or any(map(known.find, _deeper(spelled, known)))
+        or _is_interleaved(between)
+        or known.find_own(text)
+    ):
         return known
     return None
 
 
-def _readings(text: str, secrets: Secrets) -> Iterator[str]:
-    yield _read(text)
+def _deeper(text: str, secrets: Secrets) -> Iterator[str]:
     if '\\"' in text and any(kind.named for kind in secrets.known):
         # A quote that is escaped ends no value, and at which depth the value stands is not known here.
         yield _read(_ANY_QUOTE.sub("'", text))
@@ -68,13 +73,12 @@ def _readings(text: str, secrets: Secrets) -> Iterator[str]:
 
 def _read(text: str) -> str:
     """The text without its escapes, roughly."""
-    if "\\" in text or "%" in text:
-        is_url = "%" in text
+    is_url = "%" in text
+    if is_url or "\\u00" in text:
         text = _CODE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
+    if "\\" in text:
         text = _CONTROL.sub(" ", text).replace("\\", "")
-        if is_url:
-            text += "\n" + text.replace("+", " ")  # in a query a plus is a space, or a plus
-    return text
+    return text + "\n" + text.replace("+", " ") if is_url else text  # in a query a plus is a space, or a plus
 
 
 def _is_interleaved(between: Sequence[str]) -> bool:

@@ -178,14 +178,17 @@ _BY_SHAPE = (
         "secret url parameter",
         re.compile(rf"""[?&](?:[A-Za-z-]*(?:{_STRONG})|{_CLOUD})=([^&\s"'<>#\\]{{6,}})""", re.IGNORECASE),
         "URLs inside bodies; SigV4 in the query",
-        tuple(f"{word}=" for word in "key token secret password passwd pwd signature credential keyid".split()),
+        tuple(
+            f"{word}="
+            for word in ("key", "token", "secret", "password", "passwd", "pwd", "signature", "credential", "keyid")
+        ),
         folded=True,
     ),
     Kind(
         "secret url parameter",
         re.compile(rf"""[?&](?:key|token|sig|signature|code)=({_RANDOM}[^&\s"'<>#\\]{{16,}})""", re.IGNORECASE),
         "URLs inside bodies; SAS of Azure",
-        tuple(f"{word}=" for word in "key token sig signature code".split()),
+        tuple(f"{word}=" for word in ("key", "token", "sig", "signature", "code")),
         folded=True,
     ),
     Kind(

@@ -8,6 +8,8 @@ from ..errors import NotApplicable
 from ..model import Exchange
 from ..stream import Stream
 from .base import Level, Mutator
+from .cuts import CutAfterFrame, CutBeforeFinish, CutInsideArguments, CutInsideFrame, Truncate
+from .damage import DropFragment, DuplicateFragment, ReverseFragments
 from .deltas import (
     CumulativeUsage,
     DropUsage,
@@ -20,21 +22,7 @@ from .deltas import (
     Refragment,
     UnknownEvents,
 )
-from .faults import (
-    CorruptFrame,
-    CutAfterFrame,
-    CutBeforeFinish,
-    CutInsideArguments,
-    CutInsideFrame,
-    Disconnect,
-    DropFragment,
-    DuplicateFragment,
-    ErrorEvent,
-    HttpError,
-    ReverseFragments,
-    Stall,
-    Truncate,
-)
+from .faults import CorruptFrame, Disconnect, ErrorEvent, HttpError, Stall
 from .framing import ByteOrderMark, Comments, DropDone, ExtraFields, LineEndings, MultiLineData, NoSpaceAfterColon
 from .laws import law_of
 from .quirks import Quirk

@@ -52,7 +52,9 @@ class _Framing(Mutator):
 
 def _is_text(events: Sequence[Frame]) -> bool:
     """Are these the events of a text event stream? No line of one that has data begins with a brace or bracket."""
-    return bool(events) and not any(frame.headers or frame.raw.lstrip(_BOM + b" \t\r\n")[:1] in (b"{", b"[", b",") for frame in events)
+    return bool(events) and not any(
+        frame.headers or frame.raw.lstrip(_BOM + b" \t\r\n")[:1] in (b"{", b"[", b",") for frame in events
+    )
 
 
 def _raw(frame: Frame, raw: bytes) -> list[Frame]:

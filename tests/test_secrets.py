@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stream_cassette import serve, use
-from stream_cassette.assembler import unfold
 from stream_cassette.cassette import dumps, load
 from stream_cassette.dialects import DIALECTS, dialect
 from stream_cassette.errors import CassetteMiss, UnknownDialect
@@ -40,6 +39,7 @@ from stream_cassette.model import (
 from stream_cassette.redact import scrub, scrub_request, scrubbed
 from stream_cassette.stream import Stream, assembled
 from stream_cassette.tape import Mode, Tape
+from stream_cassette.unfold import unfold
 
 # ------------------------------------------------------------------------------------------------------------------ the kinds
 

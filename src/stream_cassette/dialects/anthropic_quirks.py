@@ -154,7 +154,8 @@ def _merged_usage(zeros: bool) -> Rewrite:
     def change(payloads: list[Payload]) -> list[list[Payload]]:
         starts = [as_dict(payload.get("message")) for payload in payloads if payload.get("type") == _MESSAGE_START]
         ends = [payload for payload in payloads if payload.get("type") == _MESSAGE_DELTA and payload.get("usage")]
-        if len(starts) == len(ends) == 1 and starts[0].get("usage"):
+        counted = any(value is not None for said in (*starts, *ends) for value in as_dict(said.get("usage")).values())
+        if len(starts) == len(ends) == 1 and starts[0].get("usage") and counted:
             last = {name: value for name, value in as_dict(ends[0]["usage"]).items() if value is not None}
             ends[0]["usage"] = {**as_dict(starts[0]["usage"]), **last}
             if zeros:
@@ -172,6 +173,15 @@ def _ping(frames: Sequence[Frame]) -> list[list[Frame]]:
     if at is None or as_dict(payload_of(frames[at])).get("type") == "ping":
         return [[frame] for frame in frames]
     return before(frames, at, sse.encode('{"type":"ping"}', "ping", frames[at]))
+
+
+def _block_first(payloads: list[Payload]) -> list[list[Payload]]:
+    """`message_start` behind the start of the first block."""
+    out = [[payload] for payload in payloads]
+    types = [payload.get("type") for payload in payloads]
+    if types[:1] == [_MESSAGE_START] and types[1:2] == [_START]:
+        out[:2] = [[], [payloads[1], payloads[0]]]
+    return out
 
 
 def event_line_missing(name: str = "type") -> Rewrite:
@@ -236,6 +246,10 @@ EVENT_LINES: Mapping[str, Spelling] = {
 
 QUIRKS: Mapping[str, Spelling] = {
     "ping-first": Spelling("Anthropic may ping before `message_start`; readers take the first event for it", _ping),
+    "block-before-start": Spelling(
+        "gateways open the first block before `message_start`; readers of a message that is not there yet raise",
+        on_payloads(_block_first),
+    ),
     "usage-in-delta-cumulative": Spelling(
         "gateways send zeros in `message_start` and all counts in `message_delta`; readers of the first see no input tokens",
         _merged_usage(zeros=True),

@@ -132,14 +132,19 @@ def problem_of(dialect: Any) -> str | None:
     """In words what keeps `dialect` from being one, or None."""
     if isinstance(dialect, type):
         return f"it is a class; give an instance, {dialect.__name__}()"
-    choices: dict[str, tuple[Any, ...]] = {"framing": get_args(Framing), "numbers": ("parts", "calls", "nothing")}
-    choices |= dict.fromkeys(("end_mark", "usage_rides"), (True, False))
-    missing = [name for name in vars(Dialect) if not (name.startswith("_") or hasattr(dialect, name))]
-    if missing:
+    members = [name for name in vars(Dialect) if not name.startswith("_")]
+    if missing := [name for name in members if not hasattr(dialect, name)]:
         return f"it lacks {', '.join(missing)}"
-    for name, known in choices.items():
-        if (value := getattr(dialect, name)) not in known:
-            return f"its {name!r} is {value!r}, not one of {', '.join(map(repr, known))}"
+    known: dict[str, tuple[Any, ...]] = {"framing": get_args(Framing), "numbers": ("parts", "calls", "nothing")}
+    known |= dict.fromkeys(("end_mark", "usage_rides"), (True, False))
+    for name in members:
+        value = getattr(dialect, name)
+        if name in known and value not in known[name]:
+            return f"its {name!r} is {value!r}, not one of {', '.join(map(repr, known[name]))}"
+        if name == "quirks" and not isinstance(value, Mapping):
+            return f"its {name!r} is {value!r}, not a mapping"
+        if name not in (*known, "name", "words", "quirks") and not callable(value):
+            return f"its {name!r} is {value!r}, not callable"
     if not (isinstance(dialect.name, str) and re.fullmatch(r"[a-z0-9][a-z0-9._-]*", dialect.name)):
         return f"its name is {dialect.name!r}, not small letters, digits, dots and dashes"
     if not (isinstance(dialect.words, Mapping) and dialect.words.get("stop") and dialect.words.get("length")):
@@ -333,14 +338,21 @@ def is_open(call: ToolCall) -> bool:
 
 
 def arguments_field(name: str, text: str, like: Frame | None) -> dict[str, Any]:
-    """`{name: arguments}` for a wire that sends them as a JSON value. What is no object is only said again, where `like` may have said it."""
+    """`{name: arguments}` for a wire that sends them as a JSON value. What is no object is only said again, where `like` said it."""
     try:
         value = jsontext.parse(text)
     except ValueError:
         value = text
     if isinstance(value, dict):
         return {name: value}
-    return {name: text if isinstance(value, str | None) else value} if like else {}
+    said = text if isinstance(value, str | None) else value
+    return {name: said} if like is not None and _holds(payload_of(like), said) else {}
+
+
+def _holds(payload: Any, value: Any) -> bool:
+    """Does `value` stand anywhere in a JSON value?"""
+    inner = payload.values() if isinstance(payload, dict) else payload if isinstance(payload, list) else ()
+    return bool(payload == value) or any(_holds(each, value) for each in inner)
 
 
 def object_loss(call: ToolCall) -> str | None:

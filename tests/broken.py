@@ -27,7 +27,13 @@ class Loop:
         complete = self.complete()
         calls = [{"name": call["name"], "arguments": call["arguments"]} for call in self.order()]
         whole = [call for call in calls if complete and self.is_object(call["arguments"])]
-        return {"text": self.text, "tool_calls": whole, "finish_reason": self.finish, "usage": self.usage, "complete": complete}
+        return {
+            "text": self.text,
+            "tool_calls": whole,
+            "finish_reason": self.finish,
+            "usage": self.usage,
+            "complete": complete,
+        }
 
     def order(self) -> list[dict[str, Any]]:
         return list(self.calls.values())
@@ -128,7 +134,7 @@ class FirstChoiceAlways(Loop):
     """`choices[0]` on every chunk."""
 
     def choices(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
-        return [chunk["choices"][0]] if "usage" not in chunk or chunk["choices"] else [chunk["choices"][0]]
+        return [chunk["choices"][0]]
 
 
 class DoneWhenBytesEnd(Loop):
@@ -152,7 +158,11 @@ class SplitsLines(Loop):
 
     def events(self, reads: Iterable[bytes]) -> Iterator[str]:
         text = b"".join(reads).decode("utf-8", "replace")
-        yield from (line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:") and line[5:].strip())
+        yield from (
+            line.removeprefix("data:").strip()
+            for line in text.splitlines()
+            if line.startswith("data:") and line[5:].strip()
+        )
 
 
 class DecodesPerRead(Loop):

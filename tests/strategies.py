@@ -16,7 +16,7 @@ from stream_cassette.strategies import chunkings as splits
 __all__ = ["ODD", "json_values", "replies", "sayable", "splits", "texts"]
 
 # Characters that framings, YAML and careless code stumble over.
-ODD = "\n\r\t\0\x1c\x7f\x85\u2028\u2029\ufeff\ufffe🌊漢é\"\\:{}[] "
+ODD = '\n\r\t\0\x1c\x7f\x85\u2028\u2029\ufeff\ufffe🌊漢é"\\:{}[] '
 
 
 def replies(name: str) -> st.SearchStrategy[Reply]:
@@ -45,14 +45,20 @@ def _without(reply: Reply, loss: str) -> Reply:
     if loss.startswith("an end mark without"):
         return replace(reply, finish_reason="end_turn")
     if loss.startswith("adjacent"):
-        kept = [part for part, before in zip(reply.parts, [None, *reply.parts], strict=False) if type(part) is not type(before)]
+        kept = [
+            part
+            for part, before in zip(reply.parts, [None, *reply.parts], strict=False)
+            if type(part) is not type(before)
+        ]
         return replace(reply, parts=tuple(kept))
     if loss.startswith("the signature"):
         parts = tuple(replace(part, signature="") if isinstance(part, ReasoningPart) else part for part in reply.parts)
         return replace(reply, parts=parts)
     if loss.startswith("the type of the error"):
         parts = tuple(
-            replace(part, problem="the stream broke: error") if isinstance(part, ToolCall) and str(part.problem).startswith("the stream broke") else part
+            replace(part, problem="the stream broke: error")
+            if isinstance(part, ToolCall) and str(part.problem).startswith("the stream broke")
+            else part
             for part in reply.parts
         )
         return replace(reply, parts=parts, errors=tuple(replace(error, type="error") for error in reply.errors))
@@ -77,7 +83,9 @@ def _compact(part: Part) -> Part:
     if not isinstance(part, ToolCall) or part.kind == "custom":
         return part
     if not part.arguments_text:  # said in words, it is whole even where the length limit struck
-        return replace(part, arguments_text="{}", problem=None if part.problem == "cut by the length limit" else part.problem)
+        return replace(
+            part, arguments_text="{}", problem=None if part.problem == "cut by the length limit" else part.problem
+        )
     return replace(part, arguments_text=jsontext.dump(json.loads(part.arguments_text)))
 
 

@@ -23,13 +23,17 @@ from stream_cassette.model import (
     UsageUpdate,
 )
 
-REQUEST = Request("POST", "https://api.example.com/v1/chat/completions", (("content-type", "application/json"),), b'{"stream":true}')
+REQUEST = Request(
+    "POST", "https://api.example.com/v1/chat/completions", (("content-type", "application/json"),), b'{"stream":true}'
+)
 
 RICH = Reply(
     parts=(
         ReasoningPart("Look it up: 漢字.", "c2ln"),
         TextPart("One moment. 🌊 Done."),
-        ToolCall(0, id="call_a", name="tide_times", arguments_text='{"harbour":"Oban","deep":{"x":[1,2]}}', arguments={}),
+        ToolCall(
+            0, id="call_a", name="tide_times", arguments_text='{"harbour":"Oban","deep":{"x":[1,2]}}', arguments={}
+        ),
         ToolCall(1, id="call_b", name="moon_phase", arguments_text='{"on":"2031-01-04","é":true}', arguments={}),
     ),
     finish_reason="tool_calls",

@@ -75,7 +75,9 @@ BROKEN = StreamError("overloaded_error", "busy")
         ("", [LENGTH], None, "cut by the length limit"),
     ],
 )
-def test_only_a_closed_and_whole_call_may_run(text: str, rest: list[Delta], arguments: Any, problem: str | None) -> None:
+def test_only_a_closed_and_whole_call_may_run(
+    text: str, rest: list[Delta], arguments: Any, problem: str | None
+) -> None:
     got = call(text, *rest)
     assert (got.arguments, got.problem, got.arguments_text) == (arguments, problem, text)
 
@@ -104,8 +106,21 @@ def test_arguments_of_a_call_without_a_name_are_a_warning() -> None:
 
 
 def test_parts_keep_the_order_of_first_sight() -> None:
-    deltas: list[Delta] = [Reasoning(K, "r"), Signature(K, "s"), CALL, Text(K, "a"), Opaque(K, "audio", 1), Text(K, "b"), STOP]
-    assert [type(part).__name__ for part in assemble(deltas).parts] == ["ReasoningPart", "ToolCall", "TextPart", "OpaquePart"]
+    deltas: list[Delta] = [
+        Reasoning(K, "r"),
+        Signature(K, "s"),
+        CALL,
+        Text(K, "a"),
+        Opaque(K, "audio", 1),
+        Text(K, "b"),
+        STOP,
+    ]
+    assert [type(part).__name__ for part in assemble(deltas).parts] == [
+        "ReasoningPart",
+        "ToolCall",
+        "TextPart",
+        "OpaquePart",
+    ]
     assert assemble(deltas).text == "ab"
 
 
@@ -125,7 +140,14 @@ def test_the_first_finish_reason_wins() -> None:
 
 @pytest.mark.parametrize(
     ("word", "stop"),
-    [("stop", "stop"), ("end_turn", "stop"), ("max_tokens", "length"), ("tool_use", "tool_calls"), ("pause_turn", "pause"), ("fancy", "other")],
+    [
+        ("stop", "stop"),
+        ("end_turn", "stop"),
+        ("max_tokens", "length"),
+        ("tool_use", "tool_calls"),
+        ("pause_turn", "pause"),
+        ("fancy", "other"),
+    ],
 )
 def test_stop_is_one_vocabulary(word: str, stop: str) -> None:
     assert assemble([Finish(K, word)]).stop == stop
@@ -172,13 +194,25 @@ def test_the_end_of_a_part_that_never_began_means_nothing() -> None:
 
 def test_the_input_of_a_server_tool_is_carried_not_released() -> None:
     key = Key(0, 0)
-    deltas: list[Delta] = [PartStart(key, "server_tool_use"), Opaque(key, "server_tool_use", {"id": "s"}), Arguments(key, '{"q":1}'), PartEnd(key), STOP]
+    deltas: list[Delta] = [
+        PartStart(key, "server_tool_use"),
+        Opaque(key, "server_tool_use", {"id": "s"}),
+        Arguments(key, '{"q":1}'),
+        PartEnd(key),
+        STOP,
+    ]
     assert assemble(deltas).parts == (OpaquePart("server_tool_use", ({"id": "s"},), '{"q":1}'),)
 
 
 def test_several_choices_each_have_their_own_finish_and_the_first_shows() -> None:
     one = Key(1)
-    deltas: list[Delta] = [Start(K, "assistant", "r", "m"), Text(one, "b"), Text(K, "a"), Finish(one, "length"), Finish(K, "stop")]
+    deltas: list[Delta] = [
+        Start(K, "assistant", "r", "m"),
+        Text(one, "b"),
+        Text(K, "a"),
+        Finish(one, "length"),
+        Finish(K, "stop"),
+    ]
     reply = assemble(deltas)
     assert [(each.text, each.finish_reason) for each in reply.choices] == [("a", "stop"), ("b", "length")]
     assert (reply.text, reply.finish_reason, reply.id) == ("a", "stop", "r")
@@ -187,9 +221,17 @@ def test_several_choices_each_have_their_own_finish_and_the_first_shows() -> Non
 
 def test_equality_is_of_what_was_said() -> None:
     reply = assemble([Start(K, "assistant", "r", "m"), Text(K, "a"), UsageUpdate({"input_tokens": 1}, {"x": 1}), STOP])
-    same = dataclasses.replace(reply, id="other", model="other", role=None, warnings=("w",), usage=Usage(1, raw={"y": 2}), ended=True)
+    same = dataclasses.replace(
+        reply, id="other", model="other", role=None, warnings=("w",), usage=Usage(1, raw={"y": 2}), ended=True
+    )
     assert reply == same
-    for change in ({"finish_reason": "length"}, {"usage": None}, {"usage": Usage(1, 0)}, {"errors": (ReplyError("e"),)}, {"parts": ()}):
+    for change in (
+        {"finish_reason": "length"},
+        {"usage": None},
+        {"usage": Usage(1, 0)},
+        {"errors": (ReplyError("e"),)},
+        {"parts": ()},
+    ):
         assert reply != dataclasses.replace(reply, **change)  # type: ignore[arg-type]
     assert reply != "a"
     assert ReplyError("e", "one") == ReplyError("e", "two")
@@ -222,7 +264,15 @@ def test_a_stream_of_nothing_is_an_error(body: bytes) -> None:
     assert (reply.complete, [error.type for error in reply.errors]) == (False, ["wire:empty"])
 
 
-@pytest.mark.parametrize("body", [b"<html>\n\n<body>502</body></html>", b'data: {"candidates": 1}\n\n', b'{"weather": "fine"}', b"data: 7\n\n" * 100])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>\n\n<body>502</body></html>",
+        b'data: {"candidates": 1}\n\n',
+        b'{"weather": "fine"}',
+        b"data: 7\n\n" * 100,
+    ],
+)
 def test_what_is_no_known_stream_is_an_error_that_teaches(body: bytes) -> None:
     with pytest.raises(UnknownDialect) as caught:
         assemble(body, content_type="text/html")
@@ -243,7 +293,13 @@ def test_any_source_of_bytes(source: Any) -> None:
 def test_frames_payloads_and_sdk_objects() -> None:
     from openai.types.chat import ChatCompletionChunk
 
-    payload = {"id": "c", "created": 0, "model": "m", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hi"}}]}
+    payload = {
+        "id": "c",
+        "created": 0,
+        "model": "m",
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": {"content": "Hi"}}],
+    }
     assert assemble([payload]).text == "Hi"
     assert assemble([ChatCompletionChunk.model_validate(payload)]).text == "Hi"
     assert assemble([Frame(CHUNK, CHUNK[6:-2].decode())]).text == "Hi"

@@ -19,16 +19,30 @@ from stream_cassette.dialects import DIALECTS
 from stream_cassette.errors import UnknownDialect
 from stream_cassette.model import Reply, ToolCall
 
-CASES: list[dict[str, Any]] = [json.loads(line) for line in (Path(__file__).parent / "data" / "cases.jsonl").read_text("utf-8").splitlines()]
+CASES: list[dict[str, Any]] = [
+    json.loads(line) for line in (Path(__file__).parent / "data" / "cases.jsonl").read_text("utf-8").splitlines()
+]
 APIS = {speaker.name for speaker in DIALECTS}
 # What a case calls a dialect, where we call it otherwise. "sse" and "http" carry chat chunks.
 ALIASES = {"anthropic-messages": "anthropic", "sse": "openai-chat", "http": "openai-chat", "ollama-ndjson": "ollama"}
 # Codes that must show as an error or as an incomplete reply; the others are remarks.
-MUST_SHOW = {"provider_error", "provider_block", "truncated", "bad_event", "checksum", "empty_stream", "missing_finish_reason"}
+MUST_SHOW = {
+    "provider_error",
+    "provider_block",
+    "truncated",
+    "bad_event",
+    "checksum",
+    "empty_stream",
+    "missing_finish_reason",
+}
 
 
 def wire(case: dict[str, Any]) -> bytes:
-    return base64.b64decode(case["wire"]) if case.get("wire_encoding") == "base64" else case["wire"].encode("utf-8", "surrogatepass")
+    return (
+        base64.b64decode(case["wire"])
+        if case.get("wire_encoding") == "base64"
+        else case["wire"].encode("utf-8", "surrogatepass")
+    )
 
 
 def reads(case: dict[str, Any]) -> list[bytes]:
@@ -48,17 +62,27 @@ def same_arguments(expected: str, got: str) -> bool:
 
 def check_calls(expected: list[dict[str, Any]], reply: Reply, *, arguments: bool = True) -> None:
     got = [part for part in reply.parts if isinstance(part, ToolCall)]
-    assert [(call["id"], call["name"], call["index"]) for call in expected] == [(call.id, call.name, call.index) for call in got]
+    assert [(call["id"], call["name"], call["index"]) for call in expected] == [
+        (call.id, call.name, call.index) for call in got
+    ]
     for want, call in zip(expected, got, strict=True):
         text = want.get("raw_arguments", want["arguments"])
         assert not arguments or same_arguments(text, call.arguments_text)
         if call.problem is None and call.kind == "function":
-            assert isinstance(json.loads(call.arguments_text or "{}"), dict), "a call that is no JSON object may not run"
+            assert isinstance(json.loads(call.arguments_text or "{}"), dict), (
+                "a call that is no JSON object may not run"
+            )
 
 
 def check(entry: dict[str, Any], reply: Reply) -> None:
     expected, accept, ambiguous = entry["expected"], entry.get("accept", {}), entry.get("ambiguous", [])
-    for name, default in (("text", ""), ("reasoning", ""), ("refusal", None), ("finish_reason", None), ("complete", None)):
+    for name, default in (
+        ("text", ""),
+        ("reasoning", ""),
+        ("refusal", None),
+        ("finish_reason", None),
+        ("complete", None),
+    ):
         if name in expected and name not in ambiguous:
             want = expected[name] if expected[name] != "" else default
             assert getattr(reply, name) in [want, *accept.get(name, [])], name
@@ -69,7 +93,9 @@ def check(entry: dict[str, Any], reply: Reply) -> None:
         assert [(choice.text, choice.finish_reason) for choice in reply.choices] == want_choices
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if ALIASES.get(case["api"], case["api"]) in APIS], ids=lambda case: case["id"])
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if ALIASES.get(case["api"], case["api"]) in APIS], ids=lambda case: case["id"]
+)
 def test_case(case: dict[str, Any]) -> None:
     content_type = (case.get("headers") or {}).get("content-type", "text/event-stream")
     reply = assemble(reads(case), content_type=content_type)
@@ -106,7 +132,10 @@ def test_corpus(corpus: Path) -> None:
             check(entry, reply)
             raw = dict(reply.usage.raw) if reply.usage else None
             assert raw == (entry["expected"].get("usage") or None), name
-            assert bool(reply.errors) == bool(entry["expected"]["errors"]) or "errors" in {*entry.get("accept", {}), *entry.get("ambiguous", [])}, name
+            assert bool(reply.errors) == bool(entry["expected"]["errors"]) or "errors" in {
+                *entry.get("accept", {}),
+                *entry.get("ambiguous", []),
+            }, name
             half = len(body) // 2
             assert assemble([body[:half], body[half:]]) == reply, name
     assert checked == sum(entry["expected"]["dialect"] in APIS for entry in expected.values()) - len(UNKNOWABLE)

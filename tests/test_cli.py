@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from stream_cassette import Reply, ToolCall, Usage, synthesize
@@ -115,7 +117,7 @@ def test_no_file_and_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(["--help"], 0), (["--version"], 0), (["textconv", "--help"], 0), ([], 2), (["nothing"], 2), (["textconv"], 2)],
+    [(["--help"], 0), (["--version"], 0), (["textconv", "--help"], 0), (["nothing"], 2), (["textconv"], 2)],
 )
 def test_help_and_usage(arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
@@ -126,11 +128,42 @@ def test_help_and_usage(arguments: list[str], status: int, capsys: pytest.Captur
     assert bool(err) == (status != 0)
 
 
-def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_it_says_what_it_can(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(command in err for command in ("demo", "textconv", "scan"))
+
+
+@pytest.fixture
+def demo_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    hypothesis.settings.load_profile("project")
+
+
+def test_the_demo(demo_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
-    assert main(["demo", "--keep", str(tmp_path)]) == 0
-    assert (tmp_path / "demo.yaml").exists()
-    assert "BROKEN" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "(--keep DIR leaves it in DIR)" in said
+    assert list(demo_in.iterdir()) == []
+    # What the loop does, and the least that breaks it.
+    assert "| def naive(reads" in said
+    assert said.count("BROKEN") == 3
+    assert "again:   check(assembler, stream, [Rechunk(cuts=(7,))], feed='bytes')" in said
+
+
+def test_the_demo_may_leave_its_cassette(demo_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert main(["demo", "--keep", str(demo_in / "kept")]) == 0
+        assert f"saved {demo_in / 'kept' / 'demo.yaml'}" in capsys.readouterr().out.replace("\n", "")
+    assert len(load(demo_in / "kept" / "demo.yaml").interactions) == 1
+
+
+def test_the_demo_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert main(["demo"]) == 2
+    assert "pip install 'pytest-stream-cassette[demo]'" in capsys.readouterr().err
 
 
 def test_git_shows_a_diff_of_what_was_said(tmp_path: Path) -> None:

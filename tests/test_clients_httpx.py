@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 import itertools
 import json
 import subprocess
@@ -485,7 +486,7 @@ def test_the_originals_come_back(path: Path) -> None:
         with ExitStack() as stack:
             if error:
                 stack.enter_context(pytest.raises(LookupError))
-            stack.enter_context(use(path))
+            stack.enter_context(use(path, mode="once"))
             assert all(one is not other for one, other in zip(before, originals(), strict=True))
             if error:
                 raise error
@@ -516,6 +517,78 @@ def test_somebody_elses_patch_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert httpx.HTTPTransport.handle_request is original
 
 
+def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What a tracing library makes of a method; `functools.wraps` copies its attributes too."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, request: Any) -> Any:
+        response = original(self, request)
+        return trace(response) if inspect.isawaitable(response) else seen(response)
+
+    async def trace(awaitable: Any) -> Any:
+        return seen(await awaitable)
+
+    def seen(response: Any) -> Any:
+        response.headers["traced"] = "yes"
+        return response
+
+    return wrapper
+
+
+@LIBRARIES
+@pytest.mark.parametrize("backend", ["sync", "asyncio"])
+def test_a_wrapper_that_stays_over_ours_is_not_taken_for_ours(
+    path: Path, monkeypatch: pytest.MonkeyPatch, library: Any, backend: str
+) -> None:
+    owner, name = (
+        (library.HTTPTransport, "handle_request")
+        if backend == "sync"
+        else (library.AsyncHTTPTransport, "handle_async_request")
+    )
+
+    def ask(url: str) -> Any:
+        if backend == "sync":
+            return library.get(url)
+
+        async def main() -> Any:
+            async with library.AsyncClient() as client:
+                return await client.get(url)
+
+        return asyncio.run(main())
+
+    monkeypatch.setattr(owner, name, vars(owner)[name])  # put back at the end
+    with serve(provider) as server:
+        with use(path, mode="once"):
+            ask(f"{server.url}/first")
+            setattr(owner, name, wrapped(vars(owner)[name]))
+        wrapper = vars(owner)[name]
+        with use(path, mode="all"):
+            assert ask(f"{server.url}/second").headers["traced"] == "yes"
+        assert vars(owner)[name] is wrapper
+        assert [each.exchange.request.url for each in load(path).interactions] == [f"{server.url}/second"]
+        url = f"{server.url}/second"
+    with use(path, unplayed="error"):
+        assert ask(url).content == b"".join(PIECES)
+    assert vars(owner)[name] is wrapper
+
+
+@LIBRARIES
+def test_digest_authentication(path: Path, library: Any) -> None:
+    def answer(request: Request) -> Exchange:
+        if any(name == "authorization" for name, _ in request.headers):
+            return exchange(*PIECES)
+        challenge = 'Digest realm="r", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", qop="auth"'
+        return exchange(status=401, headers=(("www-authenticate", challenge),))
+
+    def ask(url: str) -> tuple[Any, list[int]]:
+        response = library.get(url, auth=library.DigestAuth("me", "secret"))
+        return response.content, [each.status_code for each in (*response.history, response)]
+
+    live, replayed = taken(path, answer, ask)
+    assert live == replayed == (b"".join(PIECES), [401, 200])
+    assert "secret" not in path.read_text()
+
+
 @BACKENDS
 def test_without_a_tape_a_request_goes_its_way(backend: str) -> None:
     with serve(provider) as server, door():
@@ -525,7 +598,7 @@ def test_without_a_tape_a_request_goes_its_way(backend: str) -> None:
 def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     before = originals()
     monkeypatch.setitem(sys.modules, "httpx", None)
-    with use(path):
+    with use(path, mode="once"):
         assert [one is other for one, other in zip(before, originals(), strict=True)] == [True, True, False, False]
 
 

@@ -66,7 +66,9 @@ def test_a_synthesised_reply_assembles_to_the_same(speaker: Dialect, data: st.Da
     assert assemble(data.draw(splits(stream.body)), content_type="text/event-stream", dialect=speaker.name) == reply
     said = ENVELOPES.get(speaker.name, ("ended", "role", "model", "id"))
     assert {name: getattr(got, name) for name in said} == {name: getattr(reply, name) for name in said}
-    assert got.warnings == (("the end mark of the stream is missing",) if speaker.end_mark and got.finish_reason and not got.ended else ())
+    assert got.warnings == (
+        ("the end mark of the stream is missing",) if speaker.end_mark and got.finish_reason and not got.ended else ()
+    )
 
 
 # What these wires say of a reply beside its content, where they do not say all of it.
@@ -86,7 +88,9 @@ def test_a_synthesised_stream_is_recognised(speaker: Dialect) -> None:
     stream = synthesize(reply, speaker.name)
     assert Stream(stream.exchange).spoken == speaker.name
     assert assemble(stream.body) == reply
-    assert [assemble(stream.frames), assemble(stream.payloads, dialect=speaker.name), assemble(stream.deltas)] == [reply] * 3
+    assert [assemble(stream.frames), assemble(stream.payloads, dialect=speaker.name), assemble(stream.deltas)] == [
+        reply
+    ] * 3
 
 
 @each_dialect
@@ -131,7 +135,9 @@ def test_reading_never_raises(speaker: Dialect, data: st.DataObject) -> None:
     speaker.finish(written)
 
 
-@pytest.mark.parametrize("name", ["gemini", "gemini-interactions", "bedrock-converse", "bedrock-invoke", "cohere", "ollama"])
+@pytest.mark.parametrize(
+    "name", ["gemini", "gemini-interactions", "bedrock-converse", "bedrock-invoke", "cohere", "ollama"]
+)
 def test_every_sample_is_written_as_it_reads(name: str) -> None:
     speaker = dialect(name)
     for payload in SAMPLES[name]:
@@ -152,7 +158,9 @@ def framed(speaker: Dialect, payload: Any) -> Frame:
             return eventstream.encode(map(FrameHeader, headers, headers.values()), json.dumps(said).encode())
 
 
-SAMPLES: dict[str, list[Any]] = {speaker.name: list(synthesize(rich(speaker), speaker.name).payloads) for speaker in DIALECTS}
+SAMPLES: dict[str, list[Any]] = {
+    speaker.name: list(synthesize(rich(speaker), speaker.name).payloads) for speaker in DIALECTS
+}
 SAMPLES["openai-chat"] += [
     {
         "id": "c",
@@ -369,11 +377,17 @@ def test_json_lines_that_say_nothing_of_a_dialect_are_read_alike(speaker: Dialec
 
 
 def binary(event: str, payload: bytes, kind: str = "event", **more: str) -> bytes:
-    headers = {f":{kind}-type": event, ":message-type": kind, **{f":{name.replace('_', '-')}": value for name, value in more.items()}}
+    headers = {
+        f":{kind}-type": event,
+        ":message-type": kind,
+        **{f":{name.replace('_', '-')}": value for name, value in more.items()},
+    }
     return eventstream.encode(map(FrameHeader, headers, headers.values()), payload).raw
 
 
-@pytest.mark.parametrize("speaker", [each for each in DIALECTS if each.framing == "eventstream"], ids=lambda speaker: speaker.name)
+@pytest.mark.parametrize(
+    "speaker", [each for each in DIALECTS if each.framing == "eventstream"], ids=lambda speaker: speaker.name
+)
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
@@ -389,7 +403,9 @@ def binary(event: str, payload: bytes, kind: str = "event", **more: str) -> byte
         (binary("ping", b"{}")[:-1] + b"?", StreamError("wire:checksum", "the checksum of the frame is wrong")),
     ],
 )  # fmt: skip
-def test_binary_frames_that_say_nothing_of_a_dialect_are_read_alike(speaker: Dialect, raw: bytes, expected: Delta) -> None:
+def test_binary_frames_that_say_nothing_of_a_dialect_are_read_alike(
+    speaker: Dialect, raw: bytes, expected: Delta
+) -> None:
     (frame,) = frames(raw)
     assert speaker.read(frame) == [expected]
     assert [delta for written in speaker.write([expected], frame) for delta in speaker.read(written)] == [expected]
@@ -400,13 +416,17 @@ def test_binary_frames_that_say_nothing_of_a_dialect_are_read_alike(speaker: Dia
 DAMAGED = {"sse": b"data: {oops\n\n", "jsonlines": b"{oops}\n", "eventstream": binary("ping", b"{}")[:-1] + b"?"}
 
 
-@pytest.mark.parametrize(("speaker", "framing"), [(each, framing) for each in DIALECTS for framing in {"sse": 1, each.framing: 1}])
+@pytest.mark.parametrize(
+    ("speaker", "framing"), [(each, framing) for each in DIALECTS for framing in {"sse": 1, each.framing: 1}]
+)
 def test_damage_keeps_its_bytes_when_written(speaker: Dialect, framing: str) -> None:
     (frame,) = frames(DAMAGED[framing])
     read = speaker.read(frame)
     assert [written.raw for written in speaker.write(read, frame)] == [frame.raw]
     again = [delta for written in speaker.write(read) for delta in speaker.read(written)]
-    assert again == ([] if speaker.framing == "eventstream" else read)  # without the bytes, text can be written; binary damage not
+    assert again == (
+        [] if speaker.framing == "eventstream" else read
+    )  # without the bytes, text can be written; binary damage not
 
 
 @each_dialect

@@ -21,7 +21,7 @@ from stream_cassette.clients import use
 from stream_cassette.errors import CassetteMiss
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Read, Request
 from stream_cassette.playing import hurried
-from stream_cassette.recording import Recorder, without_retries
+from stream_cassette.recording import Recorder, failures
 from stream_cassette.server import Server, serve
 from stream_cassette.tape import Tape
 from test_clients_httpx import SSE, chat_body, cut, messages_body
@@ -215,7 +215,7 @@ def test_failures_that_were_retried_with_success(path: Path, sdk: str, backend: 
     client = read_by(sdk, backend, False, retries=4)
     failures = [429, 503, 500, 529] if sdk == "anthropic" else [408, 409, 429, 503]
     with serve(Flaky(sdk, *failures, after="0.05")) as server:
-        with use(path, mode="all", keep_retries=keep):
+        with use(path, mode="all", keep_failures=keep):
             live = client(server.url)
     assert len(live) > 5
     assert statuses(path) == [*failures * keep, 200]
@@ -227,7 +227,7 @@ def test_failures_that_were_retried_with_success(path: Path, sdk: str, backend: 
 def test_a_replayed_failure_costs_no_waiting(path: Path, sdk: str, backend: str) -> None:
     client = read_by(sdk, backend, False, retries=2)
     with serve(Flaky(sdk, 429, 503, after="0.4")) as server:
-        with use(path, mode="all", keep_retries=True):
+        with use(path, mode="all", keep_failures=True):
             live, before = timed(lambda: client(server.url))
     assert "retry-after: '0.4'" in path.read_text()
     with use(path):
@@ -277,6 +277,10 @@ def took(status: int, word: str = "a", tried: str | None = None) -> Recorder:
     return take
 
 
+def unanswered() -> Recorder:
+    return Recorder(Request("POST", "http://x/", (), b'{"word":"a"}'), lambda: 0.0)
+
+
 CHAINS: dict[str, tuple[list[Recorder], list[int]]] = {
     "retried": ([took(429), took(500), took(200)], [2]),
     "no retry, as the client says": ([took(429, tried="0"), took(200, tried="0")], [0, 1]),
@@ -289,13 +293,18 @@ CHAINS: dict[str, tuple[list[Recorder], list[int]]] = {
     "never well": ([took(429), took(503)], [0, 1]),
     "well, but not a success": ([took(429), took(404)], [0, 1]),
     "a failure that nobody retries": ([took(400), took(200)], [0, 1]),
+    "no response, and then one": ([unanswered(), took(200)], [1]),
+    "refused": ([took(401), took(200, "b"), took(403, "c")], [1]),
+    "refused, and then not": ([took(401), took(200)], [0, 1]),
+    "not refused, and then refused": ([took(200), took(401)], [0]),
     "several at once": ([took(429, "a"), took(429, "b"), took(200, "b"), took(200, "a")], [2, 3]),
 }
 
 
 @pytest.mark.parametrize(("takes", "kept"), CHAINS.values(), ids=CHAINS.keys())
 def test_which_failures_are_left_out(takes: list[Recorder], kept: list[int]) -> None:
-    assert without_retries(takes) == [takes[place] for place in kept]
+    mended, refused = failures(takes)
+    assert [place for place, take in enumerate(takes) if take not in mended | refused] == kept
 
 
 def test_the_recording_test_sees_what_the_replay_will_see(path: Path) -> None:

@@ -14,9 +14,34 @@ SRC = Path(__file__).parent.parent / "src" / "stream_cassette"
 # From the ground up. A module imports from lower floors, and from modules listed before it on its own floor.
 FLOORS: list[list[str]] = [
     ["errors", "model"],
-    ["files", "paths", "literals", "yamltext", "jsontext", "framing.sse", "framing.eventstream", "framing.jsonlines", "framing"],
+    [
+        "files",
+        "paths",
+        "literals",
+        "yamltext",
+        "jsontext",
+        "framing.sse",
+        "framing.eventstream",
+        "framing.jsonlines",
+        "framing",
+    ],
     ["lanes", "dialects.base", "dialects.*", "dialects"],
-    ["schemas", "shapes", "lenient", "arguments", "fold", "unfold", "assembler", "usage", "extraction", "think", "redact.*", "redact", "cassette.*", "cassette"],
+    [
+        "schemas",
+        "shapes",
+        "lenient",
+        "arguments",
+        "fold",
+        "unfold",
+        "assembler",
+        "usage",
+        "extraction",
+        "think",
+        "redact.*",
+        "redact",
+        "cassette.*",
+        "cassette",
+    ],
     ["stream"],
     ["strategies", "mutate.laws", "mutate.base", "mutate.*", "mutate", "mutate.items"],
     ["hosts", "matching", "decoding", "recording", "playing", "settling", "tape"],
@@ -32,7 +57,13 @@ HEAVY = {
     "jsonschema": {"schemas"},
     "pydantic": {"shapes"},
     "json_repair": {"lenient"},
-    "hypothesis": {"fuzz", "invariants", "strategies", *(f"mutate.{name}" for name in ("base", "cuts", "damage", "deltas", "faults", "framing", "quirks", "wire"))},
+    "hypothesis": {
+        "demo",
+        "fuzz",
+        "invariants",
+        "strategies",
+        *(f"mutate.{name}" for name in ("base", "cuts", "damage", "deltas", "faults", "framing", "quirks", "wire")),
+    },
     "deepdiff": {"snapshot"},
     "httpx": {"clients.httpx"},
     "httpx2": {"clients.httpx", "demo"},
@@ -65,7 +96,12 @@ def place(module: str) -> tuple[int, int]:
 def imports(path: Path, module: str) -> list[str]:
     """Everything a file imports, in functions too; our own modules by their short name, but not those for type checkers alone."""
     tree = ast.parse(path.read_text())
-    typing_only = {id(node) for block in ast.walk(tree) if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING" for node in ast.walk(block)}
+    typing_only = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found: list[str] = []
     for node in ast.walk(tree):

@@ -35,7 +35,9 @@ from stream_cassette.mutate import (
 from streams import CALLS, EVERY, PLAIN_USAGE
 
 # The search is a search: the same examples every time, and none remembered from before.
-settings.register_profile("search", max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile(
+    "search", max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.fixture
@@ -64,14 +66,31 @@ PLAIN_LEVELS = [level for level in LEVELS if level != "quirk"]
 # The one mutator, of the kinds given, that shows each fault.
 SHOWS: dict[str, tuple[str, ...]] = {
     "ReplacesText": ("MergeDeltas", "Refragment"),
-    "ParsesFragmentsAlone": ("Refragment", "MergeDeltas", "InterleaveToolCalls", "CutInsideArguments", "DuplicateFragment"),
+    "ParsesFragmentsAlone": (
+        "Refragment",
+        "MergeDeltas",
+        "InterleaveToolCalls",
+        "CutInsideArguments",
+        "DuplicateFragment",
+    ),
     "OneBuffer": ("InterleaveToolCalls",),
     "FirstChoiceAlways": ("MoveUsage", "UnknownEvents"),
     "DoneWhenBytesEnd": ("CutBeforeFinish", "CutAfterFrame"),
     "SumsUsage": ("CumulativeUsage",),
     "SplitsLines": ("MultiLineData",),
     "DecodesPerRead": ("Rechunk", "OneByteReads", "CutInsideCharacter"),
-    "ReleasesAtBrace": ("Refragment", "CutInsideArguments", "CutBeforeFinish", "CutAfterFrame", "CorruptFrame", "Truncate", "Disconnect", "ErrorEvent", "CutInsideFrame", "InterleaveToolCalls"),
+    "ReleasesAtBrace": (
+        "Refragment",
+        "CutInsideArguments",
+        "CutBeforeFinish",
+        "CutAfterFrame",
+        "CorruptFrame",
+        "Truncate",
+        "Disconnect",
+        "ErrorEvent",
+        "CutInsideFrame",
+        "InterleaveToolCalls",
+    ),
     "OrdersByLastFragment": ("InterleaveToolCalls",),
 }
 
@@ -100,7 +119,7 @@ def test_every_feed(feed: Any, searching: None) -> None:
 
 def test_a_level_is_each_of_its_mutators() -> None:
     fuzz.check(assemble, CALLS, levels=["deltas"])
-    with pytest.raises(LawBroken, match="OneByteReads|Rechunk"):
+    with pytest.raises(LawBroken, match=r"OneByteReads|Rechunk"):
         fuzz.check(BROKEN["DecodesPerRead"], CALLS, levels=["wire"])
 
 
@@ -109,7 +128,14 @@ def test_a_failure_tells_everything() -> None:
         fuzz.check(BROKEN["ReplacesText"], CALLS, [Rechunk((99999,)), Refragment(0, (17,))])
     text = str(caught.value)
     assert f"Rechunk(cuts=({99999 % len(CALLS.body)},)) then Refragment(lane=0, cuts=(17,))" in text
-    for words in ("law:     everything the same", "broken:  expected", "bytes in", "| data: {", "again:   check(", "keep it: save("):
+    for words in (
+        "law:     everything the same",
+        "broken:  expected",
+        "bytes in",
+        "| data: {",
+        "again:   check(",
+        "keep it: save(",
+    ):
         assert words in text
 
 
@@ -137,7 +163,31 @@ def test_a_view_names_the_fields() -> None:
 
     fuzz.check(mine, CALLS, [CutBeforeFinish()], view=lambda value: {"text": value[0], "complete": value[1]})
     with pytest.raises(LawBroken, match="a clean success"):
-        fuzz.check(lambda reads: (mine(reads)[0], True), CALLS, [CutBeforeFinish()], view=lambda value: {"complete": value[1]})
+        fuzz.check(
+            lambda reads: (mine(reads)[0], True), CALLS, [CutBeforeFinish()], view=lambda value: {"complete": value[1]}
+        )
+
+
+def test_a_failure_that_does_not_come_again_is_told_as_it_came() -> None:
+    class FailsOnce(Loop):
+        done = False
+
+        def __call__(self, reads: Iterable[bytes]) -> Any:
+            whole = list(reads)
+            if len(whole) == 1 and not self.done:
+                self.done = True
+                return "once"
+            return super().__call__(whole)
+
+    with pytest.raises(LawBroken, match="got 'once'"):
+        fuzz.check(FailsOnce(), CALLS, levels=["wire"])
+
+
+def test_hypothesis_shows_what_was_done_not_every_byte() -> None:
+    from hypothesis.vendor import pretty
+
+    case = fuzz.Case(CALLS, (Ping(1),))
+    assert pretty.pretty(case) == repr(case)
 
 
 def test_long_streams_are_shown_in_part() -> None:
@@ -229,4 +279,8 @@ def test_every_law_that_is_not_the_same_lets_an_assembler_refuse() -> None:
     for mutator in (CutBeforeFinish(), CorruptFrame(0), DropUsage()):
         fuzz.check(strict, CALLS, [mutator])
     with pytest.raises(LawBroken, match="raised ValueError"):
-        fuzz.check(lambda reads: strict(list(reads)[:-3]) if len(list(reads)) != 12 else 1, CALLS, [InterleaveToolCalls((0, 1)), MoveUsage("finish")])
+        fuzz.check(
+            lambda reads: strict(list(reads)[:-3]) if len(list(reads)) != 12 else 1,
+            CALLS,
+            [InterleaveToolCalls((0, 1)), MoveUsage("finish")],
+        )

@@ -21,6 +21,7 @@ from stream_cassette.mutate import (
     CutAfterFrame,
     CutBeforeFinish,
     Disconnect,
+    DropUsage,
     HttpError,
     InterleaveToolCalls,
     OneByteReads,
@@ -57,7 +58,13 @@ def test_one_readable_item_for_each_mutator(project: pytest.Pytester) -> None:
     project.makepyfile(TEST)
     listed = project.runpytest_inprocess("--collect-only", "-q")
     listed.stdout.fnmatch_lines(
-        ["*test_mine[[]Rechunk[]]", "*[[]OneByteReads[]]", "*InterleaveToolCalls(order=(0, 1))*", "*CutBeforeFinish*", "*Quirk(index-missing)*"]
+        [
+            "*test_mine[[]Rechunk[]]",
+            "*[[]OneByteReads[]]",
+            "*InterleaveToolCalls(order=(0, 1))*",
+            "*CutBeforeFinish*",
+            "*Quirk(index-missing)*",
+        ]
     )
     project.runpytest_inprocess().assert_outcomes(passed=8)
 
@@ -66,7 +73,9 @@ def test_the_law_of_the_item_is_checked(project: pytest.Pytester) -> None:
     project.makepyfile(TEST.replace("assemble(stream_cassette.reads)", "{'text': 'x', 'complete': True}"))
     result = project.runpytest_inprocess()
     result.assert_outcomes(failed=8)
-    result.stdout.fnmatch_lines(["*the law of Rechunk*", "*text: expected*", "*a clean success of a stream that broke*"])
+    result.stdout.fnmatch_lines(
+        ["*the law of Rechunk*", "*text: expected*", "*a clean success of a stream that broke*"]
+    )
 
 
 def test_what_does_not_apply_is_skipped_with_its_reason(project: pytest.Pytester) -> None:
@@ -105,37 +114,71 @@ def test_city(stream_cassette, city):
 
 
 def test_cassettes_are_collected_for_an_assembler(project: pytest.Pytester) -> None:
-    project.makepyfile(mine="from stream_cassette import assemble\n\ndef wrong(reads):\n    return len(list(reads))\n\nclass Holder:\n    right = assemble\n")
-    result = project.runpytest_inprocess("cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=wire,cut", "-v")
+    project.makepyfile(
+        mine="from stream_cassette import assemble\n\ndef wrong(reads):\n    return len(list(reads))\n\nclass Holder:\n    right = assemble\n"
+    )
+    result = project.runpytest_inprocess(
+        "cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=wire,cut", "-v"
+    )
     result.assert_outcomes(passed=8, skipped=1)
-    result.stdout.fnmatch_lines(["*calls.yaml*Rechunk*PASSED*", "mutator*passed*failed*not applicable*", "Rechunk *1 *0 *0*", "ReadPerFrame *0 *0 *1*"])
+    result.stdout.fnmatch_lines(
+        [
+            "*calls.yaml*Rechunk*PASSED*",
+            "mutator*passed*failed*not applicable*",
+            "Rechunk *1 *0 *0*",
+            "ReadPerFrame *0 *0 *1*",
+        ]
+    )
     result = project.runpytest_inprocess("cassettes", "--stream-assembler=mine:wrong", "--stream-levels=wire")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*the law of OneByteReads() is broken*", "*keep it:*"])
-    project.runpytest_inprocess("cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=wire", "--stream-feed=payloads").assert_outcomes(skipped=5)
+    project.runpytest_inprocess(
+        "cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=wire", "--stream-feed=payloads"
+    ).assert_outcomes(skipped=5)
 
 
 def test_a_cassette_without_a_stream_and_one_that_is_broken(project: pytest.Pytester) -> None:
     (project.path / "cassettes" / "shared" / "calls.yaml").unlink()
     (project.path / "cassettes" / "empty.yaml").write_text("format: 1\nrecorded: {at: '', by: ''}\ninteractions: []\n")
     (project.path / "cassettes" / "x.snap.yaml").write_text("format: 1\nsnapshots: []\n")
-    project.runpytest_inprocess("cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=loss").assert_outcomes(skipped=1)
+    project.runpytest_inprocess(
+        "cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=loss"
+    ).assert_outcomes(skipped=1)
     (project.path / "cassettes" / "empty.yaml").write_text("format: [")
-    result = project.runpytest_inprocess("cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=loss")
+    result = project.runpytest_inprocess(
+        "cassettes", "--stream-assembler=stream_cassette:assemble", "--stream-levels=loss"
+    )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*not YAML*"])
 
 
-@pytest.mark.parametrize("name", ["nowhere:f", "stream_cassette", "stream_cassette:nothing", "stream_cassette:__all__", ":x"])
+@pytest.mark.parametrize(
+    "name", ["nowhere:f", "stream_cassette", "stream_cassette:nothing", "stream_cassette:__all__", ":x"]
+)
 def test_a_wrong_assembler_is_told_before_anything_runs(project: pytest.Pytester, name: str) -> None:
     result = project.runpytest_inprocess(f"--stream-assembler={name}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*write package.module:function*"])
 
 
+def test_what_does_not_act_on_a_cassette_is_not_applicable(project: pytest.Pytester) -> None:
+    fuzz.save(project.path / "cassettes" / "free.yaml", DropUsage().apply(CALLS))
+    result = project.runpytest_inprocess(
+        "cassettes/free.yaml", "--stream-assembler=stream_cassette:assemble", "--stream-levels=loss", "-rs"
+    )
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*not applicable: there is no usage*"])
+    assert stream_cassette.collecting.summary({}) == []
+    assert stream_cassette.collecting.summary({"passed": [object()]}) == []
+
+
 def test_items_come_from_the_arguments_alone() -> None:
     assert [name for name, _ in items("loss", "t")] == ["DropUsage"]
-    assert [name for name, _ in items([Rechunk((3,)), Ping, "loss", "loss"], "t")] == ["Rechunk(cuts=(3,))", "Ping", "DropUsage"]
+    assert [name for name, _ in items([Rechunk((3,)), Ping, "loss", "loss"], "t")] == [
+        "Rechunk(cuts=(3,))",
+        "Ping",
+        "DropUsage",
+    ]
     assert len(items("all", "t")) > 60
     assert name_of(Quirk("x-y")) == "Quirk(x-y)"
     assert settled(CutAfterFrame, CALLS) == CutAfterFrame(4)
@@ -152,13 +195,17 @@ def openai_client() -> dict[str, Any]:
     client = openai.OpenAI(api_key="none", base_url="https://api.example.com/v1", max_retries=2)
     with client, client.chat.completions.stream(model="m", messages=[{"role": "user", "content": "?"}]) as stream:
         message = stream.get_final_completion().choices[0]
-    calls = [{"name": call.function.name, "arguments": call.function.arguments} for call in message.message.tool_calls or []]
+    calls = [
+        {"name": call.function.name, "arguments": call.function.arguments} for call in message.message.tool_calls or []
+    ]
     return {"text": message.message.content, "tool_calls": calls, "finish_reason": message.finish_reason}
 
 
 async def anthropic_client() -> Any:
     async with anthropic.AsyncAnthropic(api_key="none", base_url="https://api.example.com", max_retries=2) as client:
-        async with client.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]) as stream:
+        async with client.messages.stream(
+            model="m", max_tokens=9, messages=[{"role": "user", "content": "?"}]
+        ) as stream:
             message = await stream.get_final_message()
     return [block.model_dump(exclude_none=True) for block in message.content]
 
@@ -174,7 +221,9 @@ def test_a_real_client_is_the_assembler() -> None:
         fuzz.check(openai_client, CALLS, [Quirk("index-all-zero")], feed="client")
 
 
-@pytest.mark.parametrize(("mutator", "error"), [(Disconnect(900), httpx2.RemoteProtocolError), (Stall(900), httpx2.ReadTimeout)])
+@pytest.mark.parametrize(
+    ("mutator", "error"), [(Disconnect(900), httpx2.RemoteProtocolError), (Stall(900), httpx2.ReadTimeout)]
+)
 def test_a_dead_connection_is_the_library_s_own_exception(mutator: Any, error: type[Exception]) -> None:
     def client() -> bytes:
         return httpx2.post("https://api.example.com/v1/chat/completions", json={}).content
@@ -209,7 +258,14 @@ def test_use_mutates(tmp_path: Path) -> None:
         return httpx2.request(request.method, request.url, content=request.body, headers=dict(request.headers)).content
 
     with use(path, mutate=[HttpError(503), CutBeforeFinish()]) as tape:
-        assert httpx2.post(CALLS.exchange.request.url, content=CALLS.exchange.request.body, headers={"content-type": "application/json"}).status_code == 503
+        assert (
+            httpx2.post(
+                CALLS.exchange.request.url,
+                content=CALLS.exchange.request.body,
+                headers={"content-type": "application/json"},
+            ).status_code
+            == 503
+        )
         tape.check(assemble([ask()]))
         assert tape.mutators == (HttpError(503), CutBeforeFinish())
         assert not tape.reply.complete

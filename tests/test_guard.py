@@ -270,7 +270,7 @@ def test_a_socketpair_over_loopback_is_free(path: Path) -> None:
     """
     names = {**vars(socket)}
     with use(path):
-        exec(code, names)  # noqa: S102
+        exec(code, names)
         names["_fallback_socketpair"](socket.AF_INET)
 
 
@@ -303,7 +303,7 @@ def test_a_name_looked_up_in_the_thread_of_a_loop(path: Path, client: Callable[[
 def test_a_library_that_nobody_knows_is_named_by_its_folder(path: Path, tmp_path: Path) -> None:
     module = tmp_path / "site-packages" / "telemetry" / "sender.py"
     names: dict[str, Any] = {"__name__": "telemetry.sender"}
-    exec(compile("import socket\ndef send():\n    socket.socket().connect(('203.0.113.9', 80))", module, "exec"), names)  # noqa: S102
+    exec(compile("import socket\ndef send():\n    socket.socket().connect(('203.0.113.9', 80))", module, "exec"), names)
     with pytest.raises(LiveConnection, match=r"^telemetry goes"), use(path):
         names["send"]()
 

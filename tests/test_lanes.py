@@ -94,6 +94,8 @@ def test_parts(name: str) -> None:
     assert [lane and (lane.kind, lane.number) for lane in resolve(deltas)] == expected
 
 
-@pytest.mark.parametrize(("known", "said", "joined"), [("", "f", "f"), ("f", "f", "f"), ("ti", "de", "tide"), ("f", "", "f")])
+@pytest.mark.parametrize(
+    ("known", "said", "joined"), [("", "f", "f"), ("f", "f", "f"), ("ti", "de", "tide"), ("f", "", "f")]
+)
 def test_join_name(known: str, said: str, joined: str) -> None:
     assert join_name(known, said) == joined

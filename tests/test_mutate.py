@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 import stream_cassette.mutate as mutate_module
 from stream_cassette import Reply, Stream, assemble
 from stream_cassette.dialects import DIALECTS
+from stream_cassette.dialects.openai_chat import OpenAIChat
 from stream_cassette.errors import NotApplicable, UnknownDialect
 from stream_cassette.fuzz import mutations
-from stream_cassette.model import Exchange, Finish, Key, Read, Start, Text, UsageUpdate
+from stream_cassette.model import Arguments, Exchange, Finish, Key, Read, Start, Text, ToolCallStart, UsageUpdate
 from stream_cassette.mutate import *
 from stream_cassette.mutate import LEVELS, MUTATORS, Mutator, answers, instances, law_of, mutate
 from stream_cassette.mutate.base import slots
@@ -47,10 +49,8 @@ DRAWN = {name: mutations(stream) for name, stream in EVERY.items()}
 @given(data=st.data())
 def test_every_composition_obeys_the_composed_law(name: str, data: st.DataObject) -> None:
     drawn = list(data.draw(DRAWN[name]))
-    try:
+    with contextlib.suppress(NotApplicable):
         assert faults(EVERY[name], drawn) == []
-    except NotApplicable:
-        pass
 
 
 def test_every_mutator_obeys_its_law_on_captured_streams(corpus: Path) -> None:
@@ -71,7 +71,12 @@ def test_every_mutator_obeys_its_law_on_captured_streams(corpus: Path) -> None:
 
 @pytest.mark.parametrize("kind", MUTATORS, ids=lambda kind: kind.__name__)
 def test_every_mutator_prints_as_code_and_resolves_to_itself(kind: type[Mutator]) -> None:
-    acting = [(stream, each) for stream in (CALLS, *EVERY.values()) for each in instances(stream, kind.level) if type(each) is kind]
+    acting = [
+        (stream, each)
+        for stream in (CALLS, *EVERY.values())
+        for each in instances(stream, kind.level)
+        if type(each) is kind
+    ]
     assert acting, f"{kind.__name__} acts on no stream of the tests"
     for stream, each in acting:
         assert eval(repr(each), {**vars(mutate_module)}) == each
@@ -134,7 +139,7 @@ def test_refragmenting_and_merging_undo_each_other() -> None:
     cut = Refragment(0, (1, 2, 3)).apply(CALLS)
     assert len(cut.frames) == len(CALLS.frames) + 3
     merged = MergeDeltas().apply(cut)
-    assert [len(each.deltas) for each in (merged, MergeDeltas().apply(CALLS))][0] == len(MergeDeltas().apply(CALLS).deltas)
+    assert merged.deltas == MergeDeltas().apply(CALLS).deltas
     assert merged.reply == CALLS.reply
 
 
@@ -147,7 +152,9 @@ def test_interleaving_takes_turns() -> None:
 
 def test_usage_moves() -> None:
     def places(stream: Stream) -> list[int]:
-        return [at for at, slot in enumerate(slots(stream)) if any(isinstance(delta, UsageUpdate) for delta in slot.deltas)]
+        return [
+            at for at, slot in enumerate(slots(stream)) if any(isinstance(delta, UsageUpdate) for delta in slot.deltas)
+        ]
 
     finish = next(at for at, slot in enumerate(slots(CALLS)) if any(isinstance(delta, Finish) for delta in slot.deltas))
     assert places(MoveUsage("finish").apply(CALLS)) == [finish]
@@ -235,6 +242,50 @@ def test_what_one_mutator_erases_another_may_need() -> None:
 
     with pytest.raises(NotApplicable, match="needs call_index"):
         mutate(CALLS, [Erases(), InterleaveToolCalls((0, 1))])
+
+
+@pytest.mark.parametrize("kind", MUTATORS, ids=lambda kind: kind.__name__)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_a_strategy_draws_mutators_of_its_class(kind: type[Mutator], data: st.DataObject) -> None:
+    drawn = data.draw(kind.strategy(CALLS))
+    assert type(drawn) is kind
+    with contextlib.suppress(NotApplicable):
+        assert drawn.resolve(CALLS).apply(CALLS).exchange == drawn.apply(CALLS).exchange
+
+
+def test_a_wire_without_words_for_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stream_cassette.mutate import faults
+
+    class Mute(OpenAIChat):
+        def write(self, deltas: Any, like: Any = None) -> Any:
+            return []
+
+    monkeypatch.setattr(faults, "speaker", lambda stream: Mute())
+    with pytest.raises(NotApplicable, match="no words for an error"):
+        ErrorEvent().apply(CALLS)
+
+
+def test_free_text_is_not_damaged() -> None:
+    custom = chat(
+        Start(K, "assistant"),
+        ToolCallStart(Key(0, 0, "a"), "custom", "sql"),
+        Arguments(Key(0, 0), "SELECT"),
+        Finish(K, "stop"),
+    )
+    with pytest.raises(NotApplicable, match="free text"):
+        DuplicateFragment(0, 0).apply(custom)
+
+
+def test_arguments_behind_the_finish_are_not_cut() -> None:
+    late = chat(
+        Start(K, "assistant"),
+        Finish(K, "stop"),
+        ToolCallStart(Key(0, 0, "a"), "function", "f"),
+        Arguments(Key(0, 0), '{"a":1}'),
+    )
+    with pytest.raises(NotApplicable, match="before these arguments"):
+        CutInsideArguments(0, 2).apply(late)
 
 
 def test_levels() -> None:

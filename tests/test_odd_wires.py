@@ -13,15 +13,27 @@ from stream_cassette.model import OpaquePart, Reply, TextPart, ToolCall
 
 
 def events(*payloads: Any) -> bytes:
-    return b"".join(b"data: " + (each if isinstance(each, bytes) else json.dumps(each).encode()) + b"\n\n" for each in payloads)
+    return b"".join(
+        b"data: " + (each if isinstance(each, bytes) else json.dumps(each).encode()) + b"\n\n" for each in payloads
+    )
 
 
 def chunk(*entries: Any, finish: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": {**delta, **({"tool_calls": list(entries)} if entries else {})}, "finish_reason": finish}]}
+    return {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {**delta, **({"tool_calls": list(entries)} if entries else {})},
+                "finish_reason": finish,
+            }
+        ]
+    }
 
 
 def call(index: Any = None, id: Any = None, name: str = "", arguments: str = "") -> dict[str, Any]:
-    entry: dict[str, Any] = {"function": {key: value for key, value in (("name", name), ("arguments", arguments)) if value}}
+    entry: dict[str, Any] = {
+        "function": {key: value for key, value in (("name", name), ("arguments", arguments)) if value}
+    }
     return entry | ({} if index is None else {"index": index}) | ({} if id is None else {"id": id})
 
 
@@ -32,7 +44,11 @@ END = {"type": "message_stop"}
 
 
 def block(index: Any, id: str | None, name: str) -> dict[str, Any]:
-    return {"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "id": id, "name": name, "input": {}}}
+    return {
+        "type": "content_block_start",
+        "index": index,
+        "content_block": {"type": "tool_use", "id": id, "name": name, "input": {}},
+    }
 
 
 def piece(index: Any, text: str) -> dict[str, Any]:
@@ -101,17 +117,39 @@ def test_calls(name: str) -> None:
 
 
 def test_an_error_inside_a_choice() -> None:
-    reply = assemble(events({"choices": [{"delta": {"content": "x"}, "error": {"code": 502, "message": "boom"}, "finish_reason": "error"}]}))
+    reply = assemble(
+        events(
+            {
+                "choices": [
+                    {"delta": {"content": "x"}, "error": {"code": 502, "message": "boom"}, "finish_reason": "error"}
+                ]
+            }
+        )
+    )
     assert (reply.complete, [error.message for error in reply.errors]) == (False, ["boom"])
 
 
 def test_a_message_beside_an_empty_delta() -> None:
-    assert assemble(events({"choices": [{"delta": {}, "message": {"content": "hello"}, "finish_reason": "stop"}]})).text == "hello"
+    assert (
+        assemble(events({"choices": [{"delta": {}, "message": {"content": "hello"}, "finish_reason": "stop"}]})).text
+        == "hello"
+    )
 
 
 @pytest.mark.parametrize("word", ["text", "call", "reasoning", "refusal", "audio"])
 def test_content_under_one_of_our_own_words_is_carried(word: str) -> None:
-    reply = assemble(events({"choices": [{"delta": {word if word not in ("reasoning", "refusal") else "call": {"a": 1}}, "finish_reason": "stop"}]}))
+    reply = assemble(
+        events(
+            {
+                "choices": [
+                    {
+                        "delta": {word if word not in ("reasoning", "refusal") else "call": {"a": 1}},
+                        "finish_reason": "stop",
+                    }
+                ]
+            }
+        )
+    )
     (part,) = reply.parts
     assert isinstance(part, OpaquePart)
     assert part.payloads == ({"a": 1},)

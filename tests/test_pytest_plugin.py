@@ -21,7 +21,10 @@ from stream_cassette.model import Cassette, Exchange, Interaction, Request, Text
 from stream_cassette.server import Server
 
 REPLY = Reply(
-    (TextPart("Sunny."), ToolCall(0, id="a", name="get_weather", arguments_text='{"city":"Pune"}', arguments={"city": "Pune"})),
+    (
+        TextPart("Sunny."),
+        ToolCall(0, id="a", name="get_weather", arguments_text='{"city":"Pune"}', arguments={"city": "Pune"}),
+    ),
     "tool_calls",
     Usage(12, 3, 15),
     ended=True,
@@ -57,7 +60,9 @@ def answer(request: Request) -> Exchange:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     pytester.makepyfile(agent=AGENT)
-    pytester.makeini("[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\n")
+    pytester.makeini(
+        "[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\n"
+    )
     (pytester.path / "tests").mkdir()
     monkeypatch.setenv("PROVIDER", "http://127.0.0.1:9")
     return pytester
@@ -100,7 +105,9 @@ def test_without_a_cassette_the_error_is_the_command_that_records_it(project: py
     write(project, TEST)
     result = run(project)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*CassetteMiss*", "*mend:*pytest tests/test_agent.py::test_weather --stream-record=once"])
+    result.stdout.fnmatch_lines(
+        ["*CassetteMiss*", "*mend:*pytest tests/test_agent.py::test_weather --stream-record=once"]
+    )
 
 
 def test_a_changed_prompt_is_a_miss_that_shows_the_difference(project: pytest.Pytester, provider: Server) -> None:
@@ -221,7 +228,9 @@ class TestClass:
     run(project).assert_outcomes(passed=2)
 
 
-def test_the_mode_comes_from_option_then_marker_then_fixture_then_ini(project: pytest.Pytester, provider: Server) -> None:
+def test_the_mode_comes_from_option_then_marker_then_fixture_then_ini(
+    project: pytest.Pytester, provider: Server
+) -> None:
     text = """
 import pytest
 
@@ -251,6 +260,10 @@ def test_mode(stream_cassette):
         ("mode='sometimes'", "*there is no mode 'sometimes'*"),
         ("speed=2", "*has no setting speed*"),
         ("'a', 'b'", "*takes one name, not 2*"),
+        ("'a', name='b'", "*takes one name, not 2*"),
+        ("7", "*the name of a cassette is a string, not 7*"),
+        ("name=['a']", "*the name of a cassette is a string, not [[]'a']*"),
+        ("''", "*is no cassette inside the cassette directory*"),
         ("'../../secret'", "*is no cassette inside the cassette directory*"),
     ],
 )
@@ -261,16 +274,116 @@ def test_a_wrong_marker_says_what_is_wrong(project: pytest.Pytester, marker: str
     result.stdout.fnmatch_lines([says, "*mend:*"])
 
 
+def test_markers_add_up_and_the_closest_wins(project: pytest.Pytester) -> None:
+    write(
+        project,
+        """
+import pytest
+
+pytestmark = pytest.mark.stream_cassette(mode="once", ignore=["a"])
+
+@pytest.mark.stream_cassette(ignore=["b"])
+class TestClass:
+    @pytest.mark.stream_cassette("x")
+    def test_near(self, stream_cassette):
+        stream_cassette.used = True
+        assert (stream_cassette.mode, stream_cassette.path.name) == ("once", "x.yaml")
+        assert stream_cassette._ignore == (("b",),)
+
+    @pytest.mark.stream_cassette(mode="new", name=None)
+    def test_nearer(self, stream_cassette):
+        stream_cassette.used = True
+        assert (stream_cassette.mode, stream_cassette.path.name) == ("new", "TestClass.test_nearer.yaml")
+""",
+    )
+    run(project).assert_outcomes(passed=2)
+
+
+def test_a_configuration_that_is_none(project: pytest.Pytester) -> None:
+    write(
+        project,
+        "import pytest\n\n@pytest.fixture\ndef stream_cassette_config():\n    return ['once']\n\ndef test_it(stream_cassette):\n    pass\n",
+    )
+    result = run(project)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*stream_cassette_config gave list, not a mapping*", "*mend:*"])
+
+
+@pytest.mark.parametrize("setting", ["stream_record=sometimes", "stream_cassette_unplayed=maybe"])
+def test_an_ini_file_that_is_wrong_is_told_at_once(project: pytest.Pytester, setting: str) -> None:
+    write(project, TEST)
+    result = run(project, "-o", setting)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    name, _, value = setting.partition("=")
+    result.stderr.fnmatch_lines([f"ERROR: {name} cannot be '{value}': use one of *"])
+
+
+def test_a_shared_cassette_of_which_one_test_alone_was_recorded(project: pytest.Pytester, provider: Server) -> None:
+    text = "".join(
+        f"\n@pytest.mark.stream_cassette('shared')\ndef test_{name}(stream_cassette):\n    ask()\n" for name in "abc"
+    )
+    write(project, f"import pytest\nfrom agent import ask\n{text}")
+    run(project, "--stream-record=once", "tests/test_agent.py::test_a").assert_outcomes(passed=1)
+    result = run(project)
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*mend:  pytest tests/test_agent.py::test_b --stream-record=all",
+            "E *(--stream-record=new keeps what is recorded and adds what is missing)",
+            "E *or, to share it with every test, delete the line `test: tests/test_agent.py::test_a` of interaction 1",
+        ]
+    )
+    path = project.path / "cassettes" / "shared.yaml"
+    path.write_text(path.read_text().replace("- test: tests/test_agent.py::test_a\n  request", "- request"))
+    run(project).assert_outcomes(passed=3)
+
+
+def test_a_miss_is_shown_with_the_users_own_lines_alone(project: pytest.Pytester) -> None:
+    write(
+        project,
+        "import openai\n\ndef ask():\n    client = openai.OpenAI(api_key='k', base_url='http://127.0.0.1:9')\n    return client.models.list()\n",
+        "sdk.py",
+    )
+    cases = {
+        "straight": ("ask()", []),
+        "swallowed": ("try:\n        ask()\n    except BaseException:\n        pass", []),
+        "wrapped": (
+            "try:\n        ask()\n    except BaseException:\n        raise ValueError('no\\nanswer')",
+            ["E *then:  ValueError: no"],
+        ),
+        "wrapped without a word": (
+            "try:\n        ask()\n    except BaseException:\n        raise ValueError",
+            ["E *then:  ValueError"],
+        ),
+    }
+    for name, (code, notes) in cases.items():
+        write(
+            project, f"import pytest\nfrom sdk import ask\n\n@pytest.mark.stream_cassette\ndef test_it():\n    {code}\n"
+        )
+        result = run(project)
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(
+            ["E *CassetteMiss: no recorded interaction answers GET http://127.0.0.1:9/models", *notes]
+        )
+        result.stdout.fnmatch_lines(["FAILED tests/test_agent.py::test_it - stream_cassette.errors.CassetteMiss: no*"])
+        result.stdout.no_fnmatch_line("*site-packages*")
+        result.stdout.no_fnmatch_line("*stream_cassette/tape.py*")
+        assert "sdk.py:5" in str(result.stdout), name
+        assert len(result.outlines) < 45, name
+
+
 def test_the_mode_in_the_ini_file(project: pytest.Pytester, provider: Server) -> None:
     write(project, TEST)
     run(project, "-o", "stream_record=once", "-o", "stream_cassette_dir=tapes").assert_outcomes(passed=1)
     assert (project.path / "tapes" / "test_agent" / "test_weather.yaml").exists()
 
 
-def test_modules_of_one_name_and_odd_test_names_have_files_of_their_own(project: pytest.Pytester, provider: Server) -> None:
-    text = TEST.replace("@pytest", '@pytest.mark.parametrize("x", ["a/b", "a:b", "ö", "' + "long" * 60 + '"])\n@pytest').replace(
-        "(stream_cassette)", "(stream_cassette, x)"
-    )
+def test_modules_of_one_name_and_odd_test_names_have_files_of_their_own(
+    project: pytest.Pytester, provider: Server
+) -> None:
+    text = TEST.replace(
+        "@pytest", '@pytest.mark.parametrize("x", ["a/b", "a:b", "ö", "' + "long" * 60 + '"])\n@pytest'
+    ).replace("(stream_cassette)", "(stream_cassette, x)")
     write(project, text, "tests/one/test_agent.py")
     write(project, text, "tests/two/test_agent.py")
     run(project, "--stream-record=once", "--import-mode=importlib").assert_outcomes(passed=8)
@@ -337,11 +450,18 @@ def test_orphans_are_listed(project: pytest.Pytester, provider: Server) -> None:
     folder = project.path / "cassettes"
     ownerless = Cassette((Interaction(synthesize(REPLY, "openai-chat").exchange),))
     update(folder / "by_use.yaml", lambda _: ownerless)
-    update(folder / "lost.yaml", lambda _: Cassette((Interaction(ownerless.interactions[0].exchange, "tests/gone.py::test"),)))
+    update(
+        folder / "lost.yaml",
+        lambda _: Cassette((Interaction(ownerless.interactions[0].exchange, "tests/gone.py::test"),)),
+    )
     (folder / "broken.yaml").write_text("format: [")
     (folder / "test_agent" / "lost.snap.yaml").write_text("format: 1\nsnapshots: []\n")
     (folder / "test_agent" / ".x.yaml.0123456789ab.tmp").touch()
-    write(project, "import pytest\n\n@pytest.mark.stream_cassette('../x')\ndef test_bad():\n    pass\n\ndef test_other():\n    pass\n", "tests/test_bad.py")
+    write(
+        project,
+        "import pytest\n\n@pytest.mark.stream_cassette('../x')\ndef test_bad():\n    pass\n\ndef test_other():\n    pass\n",
+        "tests/test_bad.py",
+    )
     result = run(project, "--stream-orphans", "--collect-only")
     result.stdout.fnmatch_lines(
         [
@@ -358,16 +478,25 @@ def test_orphans_are_listed(project: pytest.Pytester, provider: Server) -> None:
     result.stdout.no_fnmatch_line("*were collected*")
     path.unlink()
     result = run(project, "--stream-orphans", "--collect-only", "tests/test_bad.py")
-    result.stdout.fnmatch_lines(["cassettes/test_agent/test_weather.yaml: a cassette of no test", "only the tests in *test_bad.py were collected*"])
+    result.stdout.fnmatch_lines(
+        [
+            "cassettes/test_agent/test_weather.yaml: a cassette of no test",
+            "only the tests in *test_bad.py were collected*",
+        ]
+    )
 
 
 def test_snapshots_that_nothing_is_compared_with_are_told(project: pytest.Pytester) -> None:
-    path = write(project, "def test_it(stream_snapshot):\n    assert 1 == stream_snapshot\n    assert 2 == stream_snapshot\n")
+    path = write(
+        project, "def test_it(stream_snapshot):\n    assert 1 == stream_snapshot\n    assert 2 == stream_snapshot\n"
+    )
     run(project, "--stream-snapshot-update").assert_outcomes(passed=1)
     path.write_text("def test_it(stream_snapshot):\n    assert 1 == stream_snapshot\n")
     result = run(project)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*test_it.snap.yaml: nothing was compared with 1 of its snapshots; remove them: *--stream-snapshot-update"])
+    result.stdout.fnmatch_lines(
+        ["*test_it.snap.yaml: nothing was compared with 1 of its snapshots; remove them: *--stream-snapshot-update"]
+    )
     run(project, "--stream-snapshot-update").assert_outcomes(passed=1)
     run(project).stdout.no_fnmatch_line("*nothing was compared*")
 
@@ -388,5 +517,10 @@ def test_a_group_of_xdist_is_no_part_of_a_name(nodeid: str, marks: list[pytest.M
 
 
 def test_a_fixture_of_a_wider_scope_is_told_what_to_do(project: pytest.Pytester) -> None:
-    write(project, "import pytest\n\n@pytest.fixture(scope='module')\ndef wide(stream_cassette):\n    pass\n\ndef test_it(wide):\n    pass\n")
-    run(project).stdout.fnmatch_lines(["*ScopeMismatch*", "*with stream_cassette.use('cassettes/NAME.yaml', mode='once') as tape: ..."])
+    write(
+        project,
+        "import pytest\n\n@pytest.fixture(scope='module')\ndef wide(stream_cassette):\n    pass\n\ndef test_it(wide):\n    pass\n",
+    )
+    run(project).stdout.fnmatch_lines(
+        ["*ScopeMismatch*", "*with stream_cassette.use('cassettes/NAME.yaml', mode='once') as tape: ..."]
+    )

@@ -260,7 +260,7 @@ NOT_APPLICABLE = [
     (_CUT_LINES, "done-with-last-text"),
     (spelt(PLAIN, "content-list"), "message-beside-delta"),
     # a second time there is nothing left to do
-    *((spelt(CLAUDE, quirk), quirk) for quirk in ("ping-first", "done-sentinel", "text-initial", "signature-in-start", "input-key-missing")),
+    *((spelt(CLAUDE, quirk), quirk) for quirk in ("ping-first", "block-before-start", "done-sentinel", "text-initial", "signature-in-start", "input-key-missing")),
     *((spelt(_COHERE, quirk), quirk) for quirk in ("arguments-whole", "text-initial")),
     *((spelt(OLLAMA, quirk), quirk) for quirk in ("arguments-text", "last-line-open", "index-in-function")),
     (spelt(PLAIN, "azure-first-chunk"), "azure-first-chunk"),

@@ -35,7 +35,9 @@ REPLY = Reply(
 
 
 def answer(request: Request) -> Exchange:
-    return synthesize(REPLY, "anthropic" if request.url.endswith("/messages") else "openai-chat", request=request).exchange
+    return synthesize(
+        REPLY, "anthropic" if request.url.endswith("/messages") else "openai-chat", request=request
+    ).exchange
 
 
 @pytest.fixture
@@ -55,7 +57,9 @@ def test_there_are_blocks() -> None:
 
 @pytest.mark.parametrize("block", TESTS, ids=lambda block: block.split("def test_")[1].split("(")[0])
 def test_a_test_of_the_readme(block: str, pytester: pytest.Pytester, provider: None) -> None:
-    pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\n")
+    pytester.makeini(
+        "[pytest]\naddopts = --strict-markers -p no:cacheprovider -p no:xdist -p no:hypothesispytest -p no:asyncio -p no:randomly -p no:rerunfailures -p no:timeout\n"
+    )
     pytester.makepyfile(test_readme_block=block)
     recorded = pytester.runpytest_inprocess("--stream-record=once", "--stream-snapshot-update")
     count = block.count("def test_")
@@ -67,4 +71,4 @@ def test_a_test_of_the_readme(block: str, pytester: pytest.Pytester, provider: N
 @pytest.mark.parametrize("block", SCRIPTS, ids=lambda block: block.strip().splitlines()[-1][:50])
 def test_a_script_of_the_readme(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: None) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+    exec(compile(block, "README.md", "exec", dont_inherit=True), {"__name__": "readme"})

@@ -40,4 +40,6 @@ def test_every_mutator_obeys_its_law_on_it(path: Path) -> None:
     stream = Stream(interaction.exchange, interaction.dialect)
     for mutator in instances(stream):
         mutated = mutate(stream, [mutator])
-        assert broken(law_of([mutator]), Outcome(stream.reply), Outcome(assemble(mutated)), mutated.reply) == [], mutator
+        assert broken(law_of([mutator]), Outcome(stream.reply), Outcome(assemble(mutated)), mutated.reply) == [], (
+            mutator
+        )

@@ -60,7 +60,11 @@ def events(frames: list[Frame]) -> list[dict[str, Any]]:
 
 def ways(vector: dict[str, Any], body: bytes) -> dict[str, list[bytes]]:
     edges = list(accumulate(vector.get("chunks") or [len(body)], initial=0))
-    out = {"its own chunks": [body[a:b] for a, b in pairwise(edges)], "whole": [body], "bytes": [bytes([byte]) for byte in body]}
+    out = {
+        "its own chunks": [body[a:b] for a, b in pairwise(edges)],
+        "whole": [body],
+        "bytes": [bytes([byte]) for byte in body],
+    }
     if len(body) <= 200:
         out |= {f"cut at {at}": [body[:at], body[at:]] for at in range(1, len(body))}
     return out
@@ -89,7 +93,24 @@ def test_there_are_213_vectors() -> None:
 
 
 stream_like = st.lists(
-    st.sampled_from(["data: a", "data:", ": c", "id: 1", "id: a\0b", "event: x", "retry: 9", "data", "", "\n", "\r", "\r\n", "\ufeff", "\0"])
+    st.sampled_from(
+        [
+            "data: a",
+            "data:",
+            ": c",
+            "id: 1",
+            "id: a\0b",
+            "event: x",
+            "retry: 9",
+            "data",
+            "",
+            "\n",
+            "\r",
+            "\r\n",
+            "\ufeff",
+            "\0",
+        ]
+    )
     | st.text(ODD, max_size=3)
 ).map(lambda lines: "".join(lines).encode())
 
@@ -169,7 +190,11 @@ def test_fifty_megabytes_without_a_line_end() -> None:
     assert (len(frame.raw), frame.data) == (50_000_000, None)
 
 
-@given(data=st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"])), event=st.text("abc_.", min_size=1), end=st.sampled_from(["\n", "\r\n", "\r"]))
+@given(
+    data=st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"])),
+    event=st.text("abc_.", min_size=1),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+)
 def test_what_is_encoded_decodes_to_the_same(data: str, event: str, end: str) -> None:
     frame = sse.encode(data, event, like=Frame(b"data: x" + end.encode() * 2))
     (read,) = decode([frame.raw])[0][:1]

@@ -20,7 +20,11 @@ def test_everything_derives_from_the_exchange() -> None:
     assert stream.exchange.header("x-none") is None
     assert b"".join(frame.raw for frame in stream.frames) == stream.body
     assert [read.data for read in stream.exchange.reads] == [frame.raw for frame in stream.frames]
-    assert [payload["choices"][0]["delta"].get("content") for payload in stream.payloads if payload["choices"]] == [None, "Low tide.", None]
+    assert [payload["choices"][0]["delta"].get("content") for payload in stream.payloads if payload["choices"]] == [
+        None,
+        "Low tide.",
+        None,
+    ]
     assert assemble(stream.deltas) == stream.reply == REPLY
     assert stream.frames is stream.frames
 
@@ -40,8 +44,15 @@ def test_a_stream_that_says_nothing_has_no_dialect() -> None:
 
 
 def test_what_a_cassette_keeps_of_a_reply() -> None:
-    calls = (ToolCall(0, id="a", name="f", arguments_text='{"b":1}', arguments={"b": 1}), ToolCall(1, name="g", arguments_text="{", problem="not JSON"))
-    assert assembled(REPLY) == {"text": "Low tide.", "finish_reason": "stop", "usage": {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15}}
+    calls = (
+        ToolCall(0, id="a", name="f", arguments_text='{"b":1}', arguments={"b": 1}),
+        ToolCall(1, name="g", arguments_text="{", problem="not JSON"),
+    )
+    assert assembled(REPLY) == {
+        "text": "Low tide.",
+        "finish_reason": "stop",
+        "usage": {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15},
+    }
     assert assembled(Reply(calls, "stop")) == {
         "tool_calls": [{"id": "a", "name": "f", "arguments": {"b": 1}}],
         "incomplete_tool_calls": [{"name": "g", "arguments_text": "{", "problem": "not JSON"}],

@@ -22,7 +22,6 @@ from stream_cassette.errors import (
     CassetteMissing,
     RecordingTooShort,
     TapeError,
-    UnknownDialect,
     Unplayed,
 )
 from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Headers, Interaction, Read, Request
@@ -312,12 +311,65 @@ def test_a_mode_that_is_none(path: Path) -> None:
         Tape(path, mode="some")  # type: ignore[arg-type]
 
 
-def test_a_broken_cassette_is_an_error_at_once_unless_it_is_replaced(path: Path) -> None:
+COMMAND = "pytest a.py::test --stream-record=all\n(--stream-record=new adds)"
+
+
+@pytest.mark.parametrize("mode", ["none", "once", "new", "all"])
+@pytest.mark.parametrize(
+    ("command", "told"), [("", "use('{path}', mode='once')"), (COMMAND, "pytest a.py::test --stream-record=once")]
+)
+@pytest.mark.parametrize(("text", "what"), [("", "the file is empty"), ("format: [", "not YAML")])
+def test_a_broken_cassette_is_an_error_before_anything_is_asked(
+    path: Path, mode: Any, command: str, told: str, text: str, what: str
+) -> None:
     path.parent.mkdir()
-    path.write_text("no cassette")
-    with pytest.raises(CassetteError):
-        Tape(path)
-    Tape(path, mode="all").close()
+    path.write_text(text)
+    with pytest.raises(CassetteError, match=what) as caught:
+        Tape(path, mode=mode, record_command=command)
+    assert caught.value.where.startswith(f"{path}, line ")
+    assert (
+        caught.value.mend
+        == "restore the file from version control, or delete it and record it anew:\n" + told.format(path=path)
+    )
+    assert path.read_text() == text
+
+
+def test_two_tapes_that_record_one_cassette_anew_keep_what_both_recorded(path: Path) -> None:
+    for round_ in range(3):  # the second and third find what the first recorded, and mostly record the same
+        outer = Tape(path, mode="all", test="a")
+        inner = Tape(path, mode="all", test="a")
+        other = Tape(path, mode="new", test="a")
+        for tape, word in [(inner, "inner"), (other, f"other {round_}"), (outer, "outer")]:
+            record(tape, request(word), talk(word))
+            tape.close()
+        assert owners(path) == [("a", "inner"), ("a", f"other {round_}"), ("a", "outer")]
+
+
+def test_recording_anew_replaces_what_it_found_and_nothing_newer(path: Path) -> None:
+    first = Tape(path, mode="all", test="a")
+    record(first, request("x"), talk("x"))
+    first.close()
+    slow, quick = (Tape(path, mode="all", test="a") for _ in range(2))
+    # The same again, so that nothing in the file tells.
+    record(quick, request("x"), talk("x"))
+    quick.close()
+    assert (quick.saved, quick.changed) == (1, False)
+    record(slow, request("y"), talk("y"))
+    slow.close()
+    assert (slow.saved, slow.changed) == (1, True)
+    assert owners(path) == [("a", "x"), ("a", "y")]
+
+
+def test_what_another_process_recorded_anew_is_kept(path: Path) -> None:
+    first = Tape(path, mode="all", test="a")
+    for word in ("x", "y"):
+        record(first, request(word), talk(word))
+    first.close()
+    tape = Tape(path, mode="all", test="a")
+    update(path, lambda cassette: replace(cassette, interactions=cassette.interactions[:1]))
+    record(tape, request("z"), talk("z"))
+    tape.close()
+    assert owners(path) == [("a", "x"), ("a", "z")]
 
 
 # --------------------------------------------------------------------------------------------------------------------- playing
@@ -387,7 +439,11 @@ MISSES: dict[str, tuple[str | None, Request, list[str]]] = {
             "next: POST https://api.example.com/v1/chat/completions (interaction 2, differences: 1)",
         ],
     ),
-    "another test's": ("c", request("of b alone"), ["an equal request was recorded, but by another test: b"]),
+    "another test's": (
+        "c",
+        request("of b alone"),
+        ["an equal request was recorded, but by another test: b"],
+    ),
 }
 
 
@@ -396,14 +452,19 @@ def test_a_miss_says_what_was_near(recorded: Path, test: str | None, asked: Requ
     tape = Tape(recorded, mode="new", test="b")
     record(tape, request("of b alone"), talk("x"))
     tape.close()
-    tape = Tape(recorded, test=test, record_command="pytest --stream-record=new")
+    tape = Tape(recorded, test=test, record_command="pytest --stream-record=all\n(=new adds)")
     with pytest.raises(CassetteMiss) as caught:
         tape.open(asked)
+    sharing = (
+        ["         or, to share it with every test, delete the line `test: b` of interaction 4"] if test == "c" else []
+    )
     assert str(caught.value).splitlines() == [
         "no recorded interaction answers POST https://api.example.com/v1/chat/completions",
         *(f"  {line}" for line in lines),
         f"  where: {recorded}, test {test}",
-        "  mend:  pytest --stream-record=new",
+        "  mend:  pytest --stream-record=all",
+        "         (=new adds)",
+        *sharing,
     ]
     assert tape.failure is caught.value
     assert tape.used
@@ -461,8 +522,27 @@ def test_without_a_cassette_the_first_request_is_the_error(path: Path) -> None:
 
 
 def test_without_a_cassette_reading_is_the_error(path: Path) -> None:
-    with pytest.raises(CassetteMissing, match=r"use\(.*x\.yaml', mode='new'\)"):
+    with pytest.raises(CassetteMissing, match=r"use\(.*x\.yaml', mode='once'\)"):
         Tape(path).reply  # noqa: B018
+
+
+def test_without_a_cassette_a_block_that_asks_nothing_has_tested_nothing(path: Path) -> None:
+    with pytest.raises(CassetteMissing, match=r"use\(.*x\.yaml', mode='once'\)"), use(path):
+        pass
+    for mode in ("once", "new", "all"):
+        with use(path, mode=mode):  # type: ignore[arg-type]
+            pass
+    with pytest.raises(LookupError), use(path):
+        raise LookupError
+
+
+def test_what_is_told_where_a_cassette_exists(recorded: Path) -> None:
+    with pytest.raises(CassetteMiss) as caught:
+        Tape(recorded, test="a").open(request("other"))
+    assert str(caught.value).splitlines()[-2:] == [
+        f"  mend:  use('{recorded}', mode='all')",
+        "         (mode='new' keeps what is recorded and adds what is missing)",
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------- what a test reads
@@ -559,17 +639,12 @@ def test_what_says_nothing_is_not_checked(path: Path) -> None:
     tape.check_assembled()
 
 
-def test_a_dialect_that_is_not_known_any_more(recorded: Path) -> None:
-    update(
-        recorded,
-        lambda cassette: replace(
-            cassette, interactions=tuple(replace(i, dialect="gone") for i in cassette.interactions)
-        ),
-    )
-    tape = Tape(recorded, test="a")
-    play(tape, request())
-    with pytest.raises(UnknownDialect, match="gone"):
-        tape.check_assembled()
+def test_a_dialect_that_is_not_known(recorded: Path) -> None:
+    recorded.write_text(recorded.read_text().replace("dialect: openai-chat", "dialect: gone", 1))
+    with pytest.raises(CassetteError, match="there is no dialect 'gone'") as caught:
+        Tape(recorded, test="a")
+    assert caught.value.where == f"{recorded}, line 14"
+    assert "openai-chat" in caught.value.mend
 
 
 # ------------------------------------------------------------------------------------------------------------- the active tape
@@ -713,7 +788,8 @@ def test_what_was_not_played(recorded: Path) -> None:
         "nothing asked for what is recorded for this test",
         f"  {line}",
         "  where: a",
-        "  mend:  if the code under test is right, record again: pytest --again",
+        "  mend:  if the code under test is right, record again:",
+        "         pytest --again",
     ]
     # Those of nobody may be meant for another test.
     ask(recorded, ["second", "hi"]).check_unplayed()

@@ -39,14 +39,14 @@ class Provider:
     """Answers under an id of its own each time, and before that fails as often as it is told to."""
 
     def __init__(self) -> None:
-        self.failures = 0
+        self.failures, self.failure = 0, 503
         self.headers: Headers = ()
         self.numbers = itertools.count(100)
 
     def __call__(self, request: Request) -> Exchange:
         if self.failures:
             self.failures -= 1
-            return Exchange(request, 503, (), ())
+            return Exchange(request, self.failure, (), ())
         exchange = synthesize(REPLY, "openai-chat", request=request).exchange
         head = f'data: {{"id":"chatcmpl-{next(self.numbers)}","choices":[]}}\n\n'.encode()
         return Exchange(request, 200, (*exchange.headers, *self.headers), (Read(0, head), *exchange.reads))
@@ -90,7 +90,7 @@ def summary(result: pytest.RunResult) -> list[str]:
     start = next((place for place, line in enumerate(lines) if " stream cassettes " in line), None)
     if start is None:
         return []
-    return [line for line in itertools.takewhile(lambda line: not line.startswith("="), lines[start + 1 :]) if line]
+    return [line for line in itertools.takewhile(lambda line: line[:1] not in ("=", "!"), lines[start + 1 :]) if line]
 
 
 # ------------------------------------------------------------------------------------------------------------------- ignoring
@@ -180,9 +180,9 @@ def test_a_live_socket_fails_the_test(project: pytest.Pytester, server: Server) 
     ("marker", "options", "statuses"),
     [
         ("", [], [200]),
-        ("keep_retries=True", [], [503, 200]),
-        ("", ["-o", "stream_cassette_keep_retries=true"], [503, 200]),
-        ("keep_retries=False", ["-o", "stream_cassette_keep_retries=true"], [200]),
+        ("keep_failures=True", [], [503, 200]),
+        ("", ["-o", "stream_cassette_keep_failures=true"], [503, 200]),
+        ("keep_failures=False", ["-o", "stream_cassette_keep_failures=true"], [200]),
     ],
 )
 def test_retries(
@@ -208,12 +208,13 @@ def test_what_a_person_should_know_of_a_recording(project: pytest.Pytester, answ
     answer.headers = (("content-encoding", "aes128gcm"),)
     result = run(project, "ask()", "--stream-record=once")
     result.assert_outcomes(passed=1)
-    (line,) = summary(result)
+    line, written = summary(result)
+    assert written == "cassettes/test_agent/test_it.yaml: 1 exchange recorded"
     assert line.startswith(f"{cassette(project)}: POST http://127.0.0.1:")
     assert "nothing here decodes aes128gcm; the body is stored as it came" in line
 
 
-def test_a_recording_that_cannot_be_saved_fails_its_test_alone(project: pytest.Pytester) -> None:
+def test_a_recording_that_cannot_be_saved_fails_its_test_alone(project: pytest.Pytester, answer: Provider) -> None:
     (project.path / "cassettes").mkdir()
     (project.path / "cassettes" / "bad").write_text("no folder")
     project.makepyfile(
@@ -231,9 +232,131 @@ def test_it():
 """
     )
     result = project.runpytest_inprocess("--stream-record=all")
-    result.assert_outcomes(passed=2, errors=1)
+    result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*CassetteError*", "*where: *cassettes/bad/one.yaml*", "*mend: *"])
     assert load(cassette(project)).interactions
+    # Nothing was asked for a recording that nothing could take.
+    assert next(answer.numbers) == 101
+
+
+def test_a_broken_cassette_costs_no_request(project: pytest.Pytester, answer: Provider) -> None:
+    cassette(project).parent.mkdir(parents=True)
+    for text in ("", "format: ["):
+        cassette(project).write_text(text)
+        for mode in ("once", "new", "all"):
+            result = run(project, "ask()", f"--stream-record={mode}")
+            result.assert_outcomes(errors=1)
+            result.stdout.fnmatch_lines(
+                [
+                    "*mend:  restore the file from version control, or delete it and record it anew:",
+                    "             pytest test_agent.py::test_it --stream-record=once",
+                ]
+            )
+    assert next(answer.numbers) == 100
+
+
+def test_what_was_written_stands_at_the_end_of_the_run(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_agent="""
+import pytest
+from agent import *
+
+@pytest.mark.parametrize("word", ["a", "b"])
+@pytest.mark.stream_cassette("shared")
+def test_it(word, stream_snapshot):
+    ask(word)
+    assert word == stream_snapshot
+    assert len(word) == stream_snapshot
+"""
+    )
+    snapshots = [f"cassettes/test_agent/test_it[{word}].snap.yaml: 2 snapshots stored" for word in "ab"]
+    recorded = "cassettes/shared.yaml: 2 exchanges recorded"
+    options = ("--stream-record=all", "--stream-snapshot-update")
+    assert summary(project.runpytest_inprocess(*options)) == [recorded, *snapshots]
+    assert summary(project.runpytest_inprocess("--stream-record=all")) == [f"{recorded}, the same as before"]
+    assert summary(project.runpytest_inprocess("-o", "stream_cassette_dir=cassettes")) == []
+    elsewhere = project.path.parent / "elsewhere"
+    options = (*options, "-o", f"stream_cassette_dir={elsewhere}", "test_agent.py::test_it[a]")
+    assert summary(project.runpytest_inprocess(*options))[0] == f"{elsewhere}/shared.yaml: 1 exchange recorded"
+    project.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:hypothesispytest\n")
+    result = project.runpytest_subprocess("-n2", "-p", "xdist", "--stream-record=all", "--stream-snapshot-update")
+    assert summary(result) == [recorded]
+
+
+def test_what_was_refused_stands_at_the_end_of_the_run(project: pytest.Pytester, answer: Provider) -> None:
+    answer.failures, answer.failure = 9, 401
+    result = run(project, "ask()", "--stream-record=once")
+    result.assert_outcomes(passed=1)
+    (line,) = summary(result)
+    assert line.endswith(": not recorded: 401; is the key right? (keep_failures=True records it)")
+    assert not cassette(project).exists()
+    run(project, "ask()", "--stream-record=once", marker="keep_failures=True").assert_outcomes(passed=1)
+    assert [each.exchange.status for each in load(cassette(project)).interactions] == [401]
+
+
+LEAVE = "httpx2.stream('POST', URL, json={'messages': []}).__enter__(); "
+UNITTEST = """
+import unittest
+import pytest
+from agent import *
+
+@pytest.mark.stream_cassette
+class TestIt(unittest.TestCase):
+    def test_it(self):
+        CODE
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("ask(); assert False", None),
+        ("ask(); pytest.skip('enough')", None),
+        ("ask(); raise SystemExit(3)", None),
+        (LEAVE + "assert False", "the test failed"),
+        ("ask(); raise KeyboardInterrupt", "interrupted"),
+        ("ask(); pytest.exit('enough')", "interrupted"),
+    ],
+)
+def test_a_recording_of_a_test_that_does_not_pass(project: pytest.Pytester, code: str, why: str | None) -> None:
+    for text in (TEST, UNITTEST):
+        if text is UNITTEST and "skip" in code:
+            continue
+        indent = "\n        " if text is UNITTEST else "\n    "
+        project.makepyfile(test_agent=text.replace("CODE", code.replace("; ", indent)).replace("MARKER", ""))
+        result = project.runpytest_inprocess("--stream-record=once", no_reraise_ctrlc=True)
+        paths = sorted(project.path.glob("cassettes/*/*.yaml"))
+        assert bool(paths) == (why is None)
+        lines = summary(result)
+        if why is not None:
+            assert [line.partition(": ")[2] for line in lines] == [
+                f"1 exchange not kept: {why}; a recording in part would miss the rest"
+            ]
+        for path in paths:
+            path.unlink()
+
+
+def test_a_recording_of_a_test_that_does_not_come_to_run(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_agent="""
+import pytest
+from agent import *
+
+@pytest.fixture
+def broken(stream_cassette):
+    ask()
+    raise LookupError
+
+@pytest.mark.stream_cassette
+def test_it(broken):
+    pass
+"""
+    )
+    result = project.runpytest_inprocess("--stream-record=once")
+    result.assert_outcomes(errors=1)
+    (line,) = summary(result)
+    assert "not kept: the test did not come to run" in line
+    assert not cassette(project).exists()
 
 
 # ------------------------------------------------------------------------------------------------------------------------ age

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,13 @@ from typing import Any
 import pytest
 
 from stream_cassette.cassette import load, update
-from stream_cassette.errors import CassetteError
+from stream_cassette.clients import use
+from stream_cassette.errors import CassetteError, TapeError
 from stream_cassette.model import Cassette, Exchange
+from stream_cassette.playing import Player
+from stream_cassette.recording import Recorder
 from stream_cassette.tape import Tape
-from test_tape import COMPLETE, SSE, record, request, talk
+from test_tape import COMPLETE, JSON, SSE, record, request, talk
 
 
 @pytest.fixture
@@ -105,6 +111,177 @@ def test_how_old_a_cassette_is(path: Path, at: str, days: int | None) -> None:
     age = Tape(path).age(datetime(2026, 11, 30, tzinfo=UTC))
     assert age is None if days is None else age is not None and abs(age - timedelta(days=days)) < timedelta(days=1)
     assert Tape(path, mode="all").age(datetime.now(UTC)) is None
+
+
+# -------------------------------------------------------------------------------------------------- refused, or cut short
+
+
+def refuse(tape: Tape, word: str = "x", status: int = 401) -> None:
+    record(tape, request(word), (b'{"error": "no such key"}',), COMPLETE, status, JSON)
+
+
+@pytest.mark.parametrize("mode", ["once", "new", "all"])
+def test_what_was_refused_is_not_recorded(path: Path, mode: Any) -> None:
+    tape = Tape(path, mode=mode)
+    for word, status in [("a", 401), ("b", 403)]:
+        refuse(tape, word, status)
+    tape.close()
+    assert not path.exists()
+    assert tape.remarks == tuple(
+        f"{path}: POST https://api.example.com/v1/chat/completions: not recorded: {status}; is the key right? (keep_failures=True records it)"
+        for status in (401, 403)
+    )
+    tape = Tape(path, mode=mode, keep_failures=True)
+    refuse(tape)
+    tape.close()
+    assert tape.remarks == ()
+    assert statuses(path) == [401]
+
+
+def test_a_challenge_before_a_success_is_recorded(path: Path) -> None:
+    tape = Tape(path, mode="once")
+    refuse(tape)
+    record(tape, request("x"), talk("x"))
+    tape.close()
+    assert statuses(path) == [401, 200]
+
+
+def statuses(path: Path) -> list[int]:
+    return [each.exchange.status for each in load(path).interactions] if path.exists() else []
+
+
+def leave(tape: Tape) -> None:
+    record(tape, request("early"), talk("early")[:1])
+
+
+def fail_to_connect(tape: Tape) -> None:
+    take = tape.open(request("unanswered"))
+    assert isinstance(take, Recorder)
+    take.fail(OSError())
+
+
+def retry(tape: Tape) -> None:
+    fail_to_connect(tape)
+    record(tape, request("unanswered"), talk("at last"), COMPLETE)
+
+
+# What happened after one whole exchange: what `once` keeps where the test failed, where it was interrupted, and `new` in either case.
+CUT_SHORT: dict[str, tuple[Callable[[Tape], object], list[int], list[int], list[int]]] = {
+    "nothing": (lambda tape: None, [200], [], [200]),
+    "another whole one": (lambda tape: record(tape, request("2"), talk("2"), COMPLETE), [200, 200], [], [200, 200]),
+    "one left early": (leave, [], [], [200]),
+    "one refused": (refuse, [], [], [200]),
+    "an error": (lambda tape: refuse(tape, status=400), [], [], [200]),
+    "one without an answer": (fail_to_connect, [], [], [200]),
+    "one answered at the second try": (retry, [200, 200], [], [200, 200]),
+}
+
+
+@pytest.mark.parametrize(("then", "failed", "interrupted", "new"), CUT_SHORT.values(), ids=CUT_SHORT.keys())
+def test_a_recording_that_is_cut_short(
+    path: Path, then: Callable[[Tape], object], failed: list[int], interrupted: list[int], new: list[int]
+) -> None:
+    for mode, why, expected in [
+        ("once", "the test failed", failed),
+        ("all", "the test failed", failed),
+        ("once", "interrupted", interrupted),
+        ("new", "the test failed", new),
+        ("new", "interrupted", new),
+    ]:
+        path.unlink(missing_ok=True)
+        tape = Tape(path, mode=mode)  # type: ignore[arg-type]
+        record(tape, request("1"), talk("1"), COMPLETE)
+        then(tape)
+        tape.cut_short(why, ended=why != "interrupted")
+        tape.close()
+        assert statuses(path) == expected, (mode, why)
+        assert tape.saved == len(expected)
+        assert (tape.not_kept in {remark.removeprefix(f"{path}: ") for remark in tape.remarks}) == bool(tape.not_kept)
+
+
+def test_what_is_not_kept_is_counted(path: Path) -> None:
+    for mode, told in [
+        ("once", "2 exchanges not kept: the test failed; a recording in part would miss the rest"),
+        ("new", "1 of 2 exchanges not kept: the test failed"),
+    ]:
+        tape = Tape(path, mode=mode)  # type: ignore[arg-type]
+        record(tape, request("1"), talk("1"), COMPLETE)
+        leave(tape)
+        tape.cut_short("the test failed", ended=True)
+        tape.close()
+        assert tape.not_kept == told
+
+
+def test_a_block_that_fails_is_told_what_is_not_kept(path: Path) -> None:
+    def block(reads: tuple[bytes, ...], error: BaseException) -> None:
+        with use(path, mode="once") as tape:
+            record(tape, request("1"), reads)
+            raise error
+
+    for error, why in [(LookupError(), "the block failed with LookupError"), (KeyboardInterrupt(), "interrupted")]:
+        with pytest.raises(type(error)) as caught:
+            block(talk("1")[:1], error)
+        assert caught.value.__notes__ == [
+            f"{path}: 1 exchange not kept: {why}; a recording in part would miss the rest"
+        ]
+        assert not path.exists()
+    with pytest.raises(LookupError) as caught:
+        block(talk("1"), LookupError())
+    assert not hasattr(caught.value, "__notes__")
+    assert statuses(path) == [200]
+
+
+# --------------------------------------------------------------------------------------------------------------------- forks
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_saves_nothing_of_its_parents(path: Path) -> None:
+    def child(status: Callable[[], int]) -> int:
+        pid = os.fork()
+        if not pid:
+            code = 99
+            with suppress(BaseException):
+                code = status()
+            os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def record_too() -> int:
+        try:
+            tape.open(request("2"))
+        except TapeError as error:
+            return 1 if "a forked child process" in str(error) and tape.failure is error else 2
+        return 3
+
+    def leave_the_block() -> int:
+        tape.close()
+        return 4 if not path.exists() else 5
+
+    def record_by_itself() -> int:
+        own = Tape(path.with_name("child.yaml"), mode="once")
+        record(own, request("3"), talk("3"), COMPLETE)
+        own.close()
+        return 6
+
+    tape = Tape(path, mode="once")
+    record(tape, request("1"), talk("1"), COMPLETE)
+    assert [child(each) for each in (record_too, leave_the_block, record_by_itself)] == [1, 4, 6]
+    tape.close()
+    assert statuses(path) == [200]
+    assert statuses(path.with_name("child.yaml")) == [200]
+    tape = Tape(path)
+    assert child(lambda: 7 if isinstance(tape.open(request("1")), Player) else 8) == 7
+
+
+def test_a_request_of_a_forked_child_is_not_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tape = Tape(path, mode="once")
+    record(tape, request("1"), talk("1"), COMPLETE)
+    with monkeypatch.context() as patch:
+        patch.setattr("stream_cassette.tape.os.getpid", lambda: -1)
+        with pytest.raises(TapeError, match="comes from a forked child process") as caught:
+            tape.open(request("2"))
+        assert "open a tape in the child" in caught.value.mend
+        tape.close()
+    assert not path.exists()
 
 
 def test_a_record_of_headers_alone(path: Path) -> None:

@@ -11,36 +11,51 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .assembler import Assembler, aassemble, assemble
     from .clients import use
+    from .dialects import register_dialect
+    from .extraction import Partial, aextract, extract
     from .model import Reply, ToolCall, Usage
     from .server import serve
-    from .stream import Stream, synthesize
+    from .stream import Stream, synthesize, transcode
     from .tape import Tape
+    from .usage import estimate_usage
 
 __all__ = [
     "Assembler",
+    "Partial",
     "Reply",
     "Stream",
     "Tape",
     "ToolCall",
     "Usage",
     "aassemble",
+    "aextract",
     "assemble",
+    "estimate_usage",
+    "extract",
+    "register_dialect",
     "serve",
     "synthesize",
+    "transcode",
     "use",
 ]
 
 _HOME = {
     "Assembler": "assembler",
+    "Partial": "extraction",
     "Reply": "model",
     "Stream": "stream",
     "Tape": "tape",
     "ToolCall": "model",
     "Usage": "model",
     "aassemble": "assembler",
+    "aextract": "extraction",
     "assemble": "assembler",
+    "estimate_usage": "usage",
+    "extract": "extraction",
+    "register_dialect": "dialects",
     "serve": "server",
     "synthesize": "stream",
+    "transcode": "stream",
     "use": "clients",
 }
 

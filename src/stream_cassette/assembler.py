@@ -12,7 +12,7 @@ from .dialects.binary import broken_event, read_event
 from .errors import UnknownDialect
 from .fold import Fold, cut_short
 from .framing import Sniffer
-from .model import Delta, Frame, Keepalive, Reply, ToolCall
+from .model import Delta, End, Frame, Keepalive, Reply, ToolCall
 from .schemas import checker, declared
 from .unfold import unfold
 
@@ -44,6 +44,7 @@ class Assembler:
         self._framing = Sniffer()
         self._waiting: list[Frame | Any] = []
         self._payloads_seen = 0
+        self._framed = False  # did frames come?
         self._restated = ""  # the last event that only restated others
         self._fold = Fold({name: checker(schema) for name, schema in declared(tools).items()})
 
@@ -66,7 +67,9 @@ class Assembler:
         if isinstance(event, Delta):
             self._fold.add(event)
             return self._fold.release()
-        if not isinstance(event, Frame):
+        if isinstance(event, Frame):
+            self._framed = True
+        else:
             event, restated = _plain(event)
             if restated:
                 self._restated = restated
@@ -90,8 +93,13 @@ class Assembler:
                 f"all events only restate others, which did not come; the last is of type {self._restated!r}",
                 mend="feed every event of the SDK's helper, not a selection",
             )
-        self._fold.close(end_mark=self._dialect is None or self._dialect.end_mark)
+        self._fold.close(end_mark=self._dialect is None or self._shows_end(self._dialect))
         return (*released, *self._fold.release(over=True))
+
+    def _shows_end(self, dialect: Dialect) -> bool:
+        """Would its end mark have been seen? Who reads payloads (or an SDK's objects) never sees `[DONE]`, which is none."""
+        marks = dialect.write([End()]) if dialect.end_mark else []
+        return any(self._framed or dialect.payload(mark) is not None for mark in marks)
 
     def result(self) -> Reply:
         """The reply as far as it has come."""
@@ -154,14 +162,16 @@ def _plain(event: Any) -> tuple[Any, str]:
         return None, kind
     if kind == "chunk":  # the helper's wrapper of what came over the wire
         event = getattr(event, "chunk", event)
-    return event.model_dump(mode="json", exclude_unset=True, by_alias=True), ""
+    # An SDK builds its objects without validation, so that pydantic would warn of every value that is newer than the SDK.
+    return event.model_dump(mode="json", exclude_unset=True, by_alias=True, warnings=False), ""
 
 
 def assemble(source: Any, *, dialect: str | None = None, content_type: str | None = None, tools: Any = None) -> Reply:
     """The reply that `source` carries.
 
     `source`: the body as bytes, a `Stream`, or an iterable of reads (bytes), frames, payloads, SDK objects or deltas. `dialect`: a name of the table; by
-    default it is recognised, and `UnknownDialect` says so where that fails. `content_type` helps to recognise.
+    default it is recognised, and `UnknownDialect` says so where that fails. `content_type` helps to recognise. Of SDK objects all that the SDK yields is
+    taken, also the events of OpenAI's and Anthropic's streaming helpers; what an SDK keeps for itself (OpenAI's `[DONE]`) cannot be seen.
 
     `tools`: the declared tools in any provider's shape, or the whole request body as its JSON value (see `schemas.declared`). A call whose arguments do not
     fit its tool's JSON Schema then stands in `incomplete_tool_calls`, with the problem `schema: ...`. A call of a tool that was not declared,

@@ -15,10 +15,14 @@ from .errors import StreamCassetteError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status: 0 done, 1 a check failed, 2 an error, told on standard error."""
-    parser = argparse.ArgumentParser(prog="stream-cassette", description="Record streamed LLM replies once, replay them ever after.")
+    parser = argparse.ArgumentParser(
+        prog="stream-cassette", description="Record streamed LLM replies once, replay them ever after."
+    )
     parser.add_argument("--version", action="version", version=f"stream-cassette {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="record, replay, mutate and compare a stream on loopback, without a key or a network")
+    commands = parser.add_subparsers(dest="command")
+    demo = commands.add_parser(
+        "demo", help="record, replay, mutate and compare a stream on loopback, without a key or a network"
+    )
     demo.add_argument("--keep", type=Path, metavar="DIR", help="leave the recorded cassette in this folder")
     demo.set_defaults(run=lambda options: _demo(options.keep))
     textconv = commands.add_parser(
@@ -27,12 +31,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     textconv.add_argument("file", type=Path, metavar="FILE", help="the cassette; any other file is printed as it is")
     textconv.set_defaults(run=lambda options: _textconv(options.file))
-    scan = commands.add_parser("scan", help="look for secrets in cassettes, also VCR's, and in any other file; exit status 1 if there are any")
+    scan = commands.add_parser(
+        "scan", help="look for secrets in cassettes, also VCR's, and in any other file; exit status 1 if there are any"
+    )
     scan.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="a file, or a folder with all that is in it")
-    scan.add_argument("--secret", action="append", default=[], metavar="REGEX", help="also look for this; may be given as `name: regex`, and several times")
+    scan.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="also look for this; may be given as `name: regex`, and several times",
+    )
     scan.add_argument("--json", action="store_true", help="print a list of {file, line, kind}")
     scan.set_defaults(run=lambda options: _scan(options.paths, options.secret, options.json))
     options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     try:
         return int(options.run(options))
     except StreamCassetteError as error:
@@ -76,7 +91,9 @@ def _scan(paths: Sequence[Path], patterns: Sequence[str], as_json: bool) -> int:
         for finding in found:
             print(finding)
         holding = len({finding.file for finding in found})
-        print(f"{len(files)} files scanned, " + (f"{len(found)} secrets in {holding} of them" if found else "no secrets"))
+        print(
+            f"{len(files)} files scanned, " + (f"{len(found)} secrets in {holding} of them" if found else "no secrets")
+        )
     return 1 if found else 0
 
 
@@ -86,4 +103,4 @@ def _demo(keep: Path | None) -> int:
     if keep is not None:
         return run(keep)
     with tempfile.TemporaryDirectory(prefix="stream-cassette-") as directory:
-        return run(Path(directory))
+        return run(Path(directory), kept=False)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .assembler import assemble
 from .clients import use
 from .dialects import dialect
-from .errors import MissingExtra
+from .errors import LawBroken, MissingExtra
+from .fuzz import check
 from .model import Arguments, Delta, End, Exchange, Finish, Key, Read, Request, Start, Text, ToolCallStart, UsageUpdate
+from .mutate import InterleaveToolCalls, Mutator, ReadPerFrame, Rechunk, Refragment
 from .server import serve
 from .stream import Stream
 
@@ -21,11 +23,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PAUSE_MS = 25
+_READ = 211  # bytes
 _PROMPT = {"model": "demo-1", "stream": True, "messages": [{"role": "user", "content": "Weather in Pune and 東京?"}]}
 
 
-def run(directory: Path) -> int:
-    """Records, replays, assembles and breaks one stream, leaving its cassette in `directory`. 0, or 1 if anything was not as promised."""
+def run(directory: Path, *, kept: bool = True) -> int:
+    """Records, replays, assembles and breaks one stream, leaving its cassette in `directory`, of which `kept` says whether the user will find it.
+
+    0, or 1 if anything was not as promised.
+    """
     try:
         import httpx2  # noqa: F401
         from rich.console import Console
@@ -34,29 +40,37 @@ def run(directory: Path) -> int:
     out = Console(highlight=False, soft_wrap=True)
     path = directory / "demo.yaml"
 
-    out.print("[bold]1. Record[/bold]  A live provider on loopback streams two parallel tool calls; httpx2 reads them through the tape.")
-    with serve(lambda request: live(request)) as provider, use(path, mode="once") as tape:
+    out.print(
+        "[bold]1. Record[/bold]  A live provider on loopback streams two tool calls; httpx2 reads them through the tape."
+    )
+    with serve(lambda request: live(request)) as provider, use(path, mode="all") as tape:
         recorded = _ask(provider.url, out)
-        stream = tape.stream
-    out.print(f"   saved {path} ({path.stat().st_size} bytes), which a person can read:\n")
-    out.print("\n".join(f"   | {line[:110]}" for line in path.read_text("utf-8").splitlines()[12:24]), markup=False, style="dim")
+    where = f"saved {path}" if kept else "a cassette, which a person can read (--keep DIR leaves it in DIR)"
+    out.print(f"   {where}; {path.stat().st_size} bytes:\n")
+    out.print(_quoted(path.read_text("utf-8").splitlines()[12:24]), markup=False, style="dim")
 
     out.print("\n[bold]2. Replay[/bold]  The provider is gone. The same client asks again, and the cassette answers.")
     with use(path) as tape:
         replayed = _ask(provider.url, None)
-        reply = tape.reply
+        stream, reply = tape.stream, tape.reply
     same = replayed == recorded
-    out.print(f"   {len(replayed)} reads, {'byte for byte and boundary by boundary the same' if same else 'NOT THE SAME'}")
+    told = "byte for byte and boundary by boundary the same" if same else "NOT THE SAME"
+    out.print(f"   {len(replayed)} reads, {told}")
 
     out.print("\n[bold]3. Assemble[/bold]  The reference assembler says what those reads mean.")
     for call in reply.tool_calls:
         out.print(f"   {call.name}({call.arguments})", markup=False)
     out.print(f"   finish_reason={reply.finish_reason!r} usage={reply.usage} complete={reply.complete}", markup=False)
 
-    out.print("\n[bold]4. Mutate[/bold]  The same reply, said otherwise, against the loop that everybody writes first.")
-    verdicts = [_compare(name, mutated, reply_of=naive, out=out) for name, mutated in _mutations(stream)]
+    out.print("\n[bold]4. Mutate[/bold]  The same reply, said otherwise, against the loop that everybody writes:\n")
+    out.print(_quoted(inspect.getsource(naive).splitlines()), markup=False, style="dim")
+    verdicts = _judged(ReadPerFrame().apply(stream), out)
     out.print("\n   [bold]A test with one well-behaved stream passes. Production sends the others.[/bold]")
-    return 0 if same and verdicts == [True, False, False] else 1
+    return 0 if same and verdicts == [True, True, False, False, False] else 1
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    return "\n".join(f"   | {line[:110]}" for line in lines)
 
 
 def _ask(url: str, out: Console | None) -> list[bytes]:
@@ -67,94 +81,74 @@ def _ask(url: str, out: Console | None) -> list[bytes]:
         for data in response.iter_raw():
             reads.append(data)
             if out and len(reads) in (1, 4, 8, 12):
-                out.print(f"   read {len(reads):2} after {(time.monotonic() - began) * 1000:4.0f} ms: {data[-60:]!r}", markup=False, style="dim")
+                at = (time.monotonic() - began) * 1000
+                out.print(f"   read {len(reads):2} after {at:4.0f} ms: {data[-60:]!r}", markup=False, style="dim")
     return reads
 
 
-# --------------------------------------------------------------------------------------------------------------- the provider
-
-
 def live(request: Request) -> Exchange:
-    """A reply with two tool calls whose arguments come interleaved, paced, each read cutting where the network likes."""
+    """A reply with two tool calls, paced, each read cutting where the network likes."""
     k, a, b = Key(), Key(0, 0), Key(0, 1)
     deltas: list[Delta] = [
         Start(k, "assistant", "chatcmpl-demo", "demo-1"),
         Text(k, "I look "),
         Text(k, "it up."),
         ToolCallStart(replace(a, id="call_a"), "function", "get_weather"),
+        *(Arguments(a, text) for text in ('{"city":', '"Pu', 'ne"}')),
         ToolCallStart(replace(b, id="call_b"), "function", "get_weather"),
-        Arguments(a, '{"city":'),
-        Arguments(b, '{"city":"東'),
-        Arguments(a, '"Pu'),
-        Arguments(b, '京"}'),
-        Arguments(a, 'ne"}'),
+        *(Arguments(b, text) for text in ('{"city":"東', '京"}')),
         Finish(k, "tool_calls"),
         UsageUpdate({"input_tokens": 21, "output_tokens": 34, "total_tokens": 55}, {}),
         End(),
     ]
-    return _exchange(request, deltas, cut=lambda body: _cut(body, 211))
-
-
-def _exchange(request: Request, deltas: Sequence[Delta], cut: Callable[[bytes], Iterable[bytes]]) -> Exchange:
     body = b"".join(frame.raw for frame in dialect("openai-chat").write(deltas))
-    reads = tuple(Read(number * _PAUSE_MS, data) for number, data in enumerate(cut(body)))
+    starts = range(0, len(body), _READ)
+    reads = tuple(Read(number * _PAUSE_MS, body[at : at + _READ]) for number, at in enumerate(starts))
     return Exchange(request, 200, (("content-type", "text/event-stream; charset=utf-8"),), reads)
 
 
-def _cut(body: bytes, size: int) -> list[bytes]:
-    return [body[at : at + size] for at in range(0, len(body), size)]
-
-
-# ---------------------------------------------------------------------------------------------------------------- the mutants
-
-
-def _mutations(stream: Stream) -> list[tuple[str, Exchange]]:
-    """The recorded reply tidied up (one event a read, one call after the other), re-chunked, and re-fragmented."""
-    request = stream.exchange.request
-    tidy = sorted(stream.deltas, key=_tidiness)
-
-    def per_event(body: bytes) -> list[bytes]:
-        return [event + b"\n\n" for event in body.split(b"\n\n")[:-1]]
-
-    return [
-        ("one event a read, one call after the other", _exchange(request, tidy, per_event)),
-        ("the same, re-chunked: reads of 64 bytes", _exchange(request, tidy, lambda body: _cut(body, 64))),
-        ("the same, fragments interleaved as recorded", _exchange(request, stream.deltas, per_event)),
-    ]
-
-
-def _tidiness(delta: Delta) -> tuple[int, int]:
-    if isinstance(delta, ToolCallStart | Arguments):
-        return 1, delta.key.index or 0
-    return (0 if isinstance(delta, Start | Text) else 2), 0
-
-
-def naive(reads: Iterable[bytes]) -> list[tuple[str, str]]:
-    """The textbook loop: a read holds whole lines, and an argument fragment belongs to the call seen last."""
-    calls: list[tuple[str, str]] = []
-    for read in reads:
-        for line in read.decode().split("\n"):
-            if not line.startswith("data: {"):
-                continue
-            for choice in json.loads(line.removeprefix("data: "))["choices"]:
-                for entry in choice["delta"].get("tool_calls", []):
-                    name = entry["function"].get("name")
-                    if name:
-                        calls.append((name, ""))
-                    last, so_far = calls[-1]
-                    calls[-1] = (last, so_far + entry["function"].get("arguments", ""))
+def naive(reads: Iterable[bytes]) -> list[list[str]]:
+    """The textbook loop: a read holds whole lines, and a fragment belongs to the call that was seen last."""
+    calls: list[list[str]] = []
+    for line in [line for read in reads for line in read.split(b"\n") if line.startswith(b"data: {")]:
+        for choice in json.loads(line[6:])["choices"]:
+            for piece in choice["delta"].get("tool_calls", []):
+                if piece["function"].get("name"):
+                    calls.append([piece["function"]["name"], ""])
+                calls[-1][1] += piece["function"].get("arguments", "")
     return calls
 
 
-def _compare(name: str, exchange: Exchange, reply_of: Callable[[Iterable[bytes]], Any], out: Console) -> bool:
-    reads = [read.data for read in exchange.reads]
-    expected = [(call.name, call.arguments_text) for call in assemble(reads).tool_calls]
+def _judged(stream: Stream, out: Console) -> list[bool]:
+    """Whether the naive loop makes of each mutated stream what it makes of `stream`."""
+    from hypothesis import settings
+
+    mutations: list[tuple[str, Sequence[Mutator]]] = [
+        ("the fragments of the text cut anew", [Refragment(0, (2, 5))]),
+        ("reads of 64 bytes", [Rechunk(tuple(range(64, len(stream.body), 64)))]),
+        ("the fragments of the two calls taking turns", [InterleaveToolCalls((0, 1))]),
+    ]
+    calls = [[call.name, call.arguments_text] for call in stream.reply.tool_calls]
+    verdicts = [naive(read.data for read in stream.exchange.reads) == calls]
+    out.print(f"\n   {_WORDS[verdicts[0]]} one event a read, one call after the other")
+    verdicts += [_holds(stream, mutators, out, what) for what, mutators in mutations]
+    settings.register_profile("demo", derandomize=True, database=None, deadline=None, max_examples=30)
+    settings.load_profile("demo")
+    verdicts.append(_holds(stream, None, out, "the smallest cut that Hypothesis can find"))
+    return verdicts
+
+
+_WORDS = {True: "[green]ok    [/green]", False: "[red]BROKEN[/red]"}
+
+
+def _holds(stream: Stream, mutators: Sequence[Mutator] | None, out: Console, what: str) -> bool:
     try:
-        got = reply_of(reads)
-    except Exception as error:  # whatever the loop under test does with it
-        got = f"{type(error).__name__}: {error}"
-    verdict = got == expected
-    out.print(f"   {'[green]ok    [/green]' if verdict else '[red]BROKEN[/red]'} {name}")
-    if not verdict:
-        out.print(f"          expected {expected}\n          got      {got}"[:500], markup=False, style="dim")
-    return verdict
+        check(naive, stream, mutators, levels=["wire"])
+    except LawBroken as broken:
+        out.print(f"   {_WORDS[False]} {what}")
+        starts = ("  broken:",) if mutators else ("  broken:", "  again:")
+        told = [line for line in str(broken).splitlines() if line.startswith(starts)]
+        out.print("\n".join(f"        {line[:140]}" for line in told), markup=False, style="dim")
+        return False
+    out.print(f"   {_WORDS[True]} {what}")
+    return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 _UNDER_MEND = "\n         "
 
 
-class _Explained:
+class _Explained(BaseException):
     """What, where and mend, joined into the one text that a person reads."""
 
     what: str
@@ -51,6 +53,22 @@ class NotApplicable(StreamCassetteError):
 
 class LawBroken(AssertionError):
     """An assembler breaks the law of a mutation; the text has the mutators as code, the stream, what broke, and how to keep it."""
+
+
+class _OfReply(StreamCassetteError):
+    """`text` is what the reply said (never to be stored as an answer), `reply` the whole `Reply`."""
+
+    def __init__(self, what: str, *, where: str = "", mend: str = "", text: str = "", reply: Any = None) -> None:
+        super().__init__(what, where=where, mend=mend)
+        self.text, self.reply = text, reply
+
+
+class IncompleteReply(_OfReply):
+    """A structured reply that is not whole: its stream broke or was cut, or the model refused. `text` is what came, `reply` the whole `Reply`."""
+
+
+class InvalidReply(_OfReply):
+    """A structured reply that is whole and not what it should be; `where` is the JSON path of what does not fit. `text` and `reply` as above."""
 
 
 class CassetteError(StreamCassetteError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from .arguments import parse_arguments, place
 from .dialects.base import NO_FINISH, NOT_CLOSED, STREAM_BROKE
@@ -41,6 +41,9 @@ from .model import (
     UsageUpdate,
     Whole,
 )
+
+_Content = Text | Reasoning | Refusal | Signature | Arguments | ArgumentsAt | ToolCallStart | Whole | Opaque | PartStart
+_OfReply = Start | Finish | UsageUpdate | StreamError | End | Unknown
 
 Checks = Mapping[str, Callable[[Any], str | None]]
 """Tool name → what of its arguments does not fit its schema, in words."""
@@ -122,39 +125,49 @@ class Fold:
                 if not isinstance(delta, End):
                     self._warn(f"after the end of the stream, ignored: {delta!r}"[:200])
                 return
-            case Text(key, text) | Reasoning(key, text) | Refusal(key, text) | Arguments(key, text):
-                if part := self._part(delta):
-                    part.at(key).append(text)
-                    part.finished = False
-                    self.size += len(text)
-            case ArgumentsAt():
-                if part := self._part(delta):
-                    part.placed.append(delta)
-                    self.size += 1
-            case ToolCallStart(key, kind, name, own_end):
-                if part := self._part(delta):
-                    part.kind, part.id, part.own_end = kind, part.id or key.id, own_end
-                    part.name = name if key.listed and name else join_name(part.name, name)
-                    self._closing.append(part)
-            case Signature(_, text):
-                if part := self._part(delta):
-                    part.signature.append(text)
-            case Whole():
-                if part := self._part(delta):
-                    part.restate(delta)
-                    self.size += len(delta.value)
-                    self._closing.append(part)
-            case Opaque(_, _, payload, whole):
-                if part := self._part(delta):
-                    if whole:
-                        part.payloads.clear()
-                    part.payloads.append(payload)
-            case PartStart():
-                self._part(delta)
             case PartEnd():
                 if (lane := self._lanes.of(delta)) and lane in self._parts:
                     self._parts[lane].ended = True
                     self._closing.append(self._parts[lane])
+            case Start() | Finish() | UsageUpdate() | StreamError() | End() | Unknown():
+                self._note(delta)
+            case _:
+                if part := self._part(delta):
+                    self._put(part, delta)
+        self._said = True
+
+    def _put(self, part: _Part, delta: _Content) -> None:
+        """What belongs into one part."""
+        match delta:
+            case Text(key, text) | Reasoning(key, text) | Refusal(key, text) | Arguments(key, text):
+                part.at(key).append(text)
+                part.finished = False
+                self.size += len(text)
+            case ArgumentsAt():
+                part.placed.append(delta)
+                self.size += 1
+            case ToolCallStart(key, kind, name, own_end):
+                part.kind, part.id, part.own_end = kind, part.id or key.id, own_end
+                part.name = name if key.listed and name else join_name(part.name, name)
+                self._closing.append(part)
+            case Signature(_, text):
+                part.signature.append(text)
+            case Whole():
+                part.restate(delta)
+                self.size += len(delta.value)
+                self._closing.append(part)
+            case Opaque(_, _, payload, whole):
+                if whole:
+                    part.payloads.clear()
+                part.payloads.append(payload)
+            case PartStart():
+                pass  # it is there now
+            case _:
+                assert_never(delta)
+
+    def _note(self, delta: _OfReply) -> None:
+        """What is said of the reply as a whole, or of a choice."""
+        match delta:
             case Finish(key, _, revises):
                 self._choices.add(key.choice)
                 self._finish[key.choice] = delta if revises else self._finish.get(key.choice, delta)
@@ -179,7 +192,8 @@ class Fold:
                 self._closing += self._calls.get(0, ())
             case Unknown(event, payload):
                 self._warn(f"unknown event, carried on: {event!r} {payload!r}"[:200])
-        self._said = True
+            case _:
+                assert_never(delta)
 
     def hear(self) -> None:
         """A payload came that says nothing new."""
@@ -219,15 +233,17 @@ class Fold:
 
     def _usage(self) -> Usage | None:
         said = UsageUpdate(self._counts, self._raw_usage) if self._raw_usage or self._counts else self._fallback_usage
-        return Usage(**said.counts, raw=dict(said.raw)) if said else None
+        counts: Mapping[str, Any] = said.counts if said else {}
+        return Usage(**counts, raw=dict(said.raw)) if said else None
 
     def _choice(self, number: int) -> Reply:
         warnings = list(self._warnings)
         shell = self._shell(number)
         parts: list[Part] = []
-        seen = [part for part in self._parts.values() if part.lane.choice == number]
-        numbers = {part.lane: at for at, part in enumerate(each for each in seen if each.is_call)}
-        for part in sorted(seen, key=lambda each: each.lane.order):
+        numbers = {
+            part.lane: at for at, part in enumerate(each for each in self._calls.get(number, ()) if each.is_call)
+        }
+        for part in self._in_order(number):
             if part.is_call:
                 parts.append(self._call(part, numbers[part.lane], shell))
             elif part.lane.kind != "call":
@@ -237,6 +253,16 @@ class Fold:
                     f"arguments without a tool call that has a name or an id, left out: {_join(part.pieces)!r}"[:200]
                 )
         return replace(shell, parts=tuple(parts), warnings=tuple(warnings))
+
+    def _in_order(self, number: int) -> list[_Part]:
+        seen = (part for part in self._parts.values() if part.lane.choice == number)
+        return sorted(seen, key=lambda each: each.lane.order)
+
+    def fragments(self) -> list[list[list[str]]]:
+        """For each choice of the reply and each of its parts the pieces in which the text or the arguments came."""
+        numbers = sorted(self._choices)
+        kept = [[part for part in self._in_order(each) if part.is_call or part.lane.kind != "call"] for each in numbers]
+        return [[part.said() for part in parts] for parts in kept]
 
     def _shell(self, number: int) -> Reply:
         """The reply without its parts."""

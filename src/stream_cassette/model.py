@@ -378,7 +378,10 @@ Part = TextPart | ReasoningPart | RefusalPart | ToolCall | OpaquePart
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Usage:
-    """Token counts in the provider's own sense (OpenAI's `input_tokens` include cached ones, Anthropic's do not); None where it sent none."""
+    """Token counts in the provider's own sense (OpenAI's `input_tokens` include cached ones, Anthropic's do not); None where it sent none.
+
+    `estimated`: nobody sent them, `estimate_usage` guessed them from the size of the texts.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -386,9 +389,10 @@ class Usage:
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, compare=False, hash=False)
+    estimated: bool = field(default=False, compare=False)
 
     def __repr__(self) -> str:
-        counts = {name: getattr(self, name) for name in USAGE_COUNTS}
+        counts = {name: getattr(self, name) for name in USAGE_COUNTS} | {"estimated": self.estimated or None}
         return f"Usage({', '.join(f'{name}={count}' for name, count in counts.items() if count is not None)})"
 
 
@@ -529,7 +533,15 @@ class Reply:
         return (self.finish_reason is not None or self.ended) and not self.errors
 
     def _compared(self) -> tuple[object, ...]:
-        return (self.parts, self.finish_reason, self.finish_detail, self.usage, self.complete, self.errors, self.choices)
+        return (
+            self.parts,
+            self.finish_reason,
+            self.finish_detail,
+            self.usage,
+            self.complete,
+            self.errors,
+            self.choices,
+        )
 
     def __eq__(self, other: object) -> bool:
         return self._compared() == other._compared() if isinstance(other, Reply) else NotImplemented

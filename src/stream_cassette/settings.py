@@ -36,7 +36,7 @@ class Settings:
 
 
 _LISTS = ("ignore", "allow_hosts", "secrets")
-_SWITCHES = ("keep_retries", "allow_loopback")
+_SWITCHES = ("keep_failures", "allow_loopback")
 _UNPLAYED = ("ignore", "warn", "error")
 _OF_TEST = ("mode", "unplayed", *_LISTS, *_SWITCHES)
 
@@ -48,21 +48,24 @@ def resolve(
     testpaths: Sequence[Path],
     module: Path,
     option: Mapping[str, Any],
-    marker: tuple[Sequence[Any], Mapping[str, Any]],
-    fixture: Mapping[str, Any],
+    markers: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+    fixture: Any,
     ini: Mapping[str, Any],
 ) -> Settings:
-    """The settings of one test: an option wins over the marker, that over the fixture `stream_cassette_config`, that over ini.
+    """The settings of one test: an option wins over the markers, the closest first, those over the fixture `stream_cassette_config`, that over ini.
 
     Raises `TapeError` for a mode or setting that does not exist, `CassetteError` for a name that leaves the cassette folder.
     """
-    args, kwargs = marker
-    _known("the marker stream_cassette", nodeid, kwargs, ("name", "mutate", *_OF_TEST))
+    if not isinstance(fixture, Mapping):
+        raise TapeError(
+            f"the fixture stream_cassette_config gave {type(fixture).__name__}, not a mapping",
+            where=nodeid,
+            mend="return {'mode': 'once'} or the like",
+        )
+    marked = [_marked(args, kwargs, nodeid) for args, kwargs in markers]
     _known("the fixture stream_cassette_config", nodeid, fixture, ("dir", *_OF_TEST))
-    if len(args) > 1:
-        raise TapeError(f"the marker stream_cassette takes one name, not {len(args)}", where=nodeid, mend="mode is a keyword: mode='once'")
-    layers = (option, kwargs, fixture, ini)
-    mode = next((layer["mode"] for layer in layers if layer.get("mode") is not None), "none")
+    layers = (option, *marked, fixture, ini)
+    mode = _first(layers, "mode", "none")
     if mode not in get_args(Mode):
         raise TapeError(f"there is no mode {mode!r}", where=nodeid, mend=f"one of {', '.join(get_args(Mode))}")
     unplayed = str(_first(layers, "unplayed", "warn"))
@@ -70,11 +73,41 @@ def resolve(
         raise TapeError(f"unplayed cannot be {unplayed!r}", where=nodeid, mend=f"one of {', '.join(_UNPLAYED)}")
     folder = rootdir / str(fixture.get("dir") or ini["dir"])
     own = _own_name(nodeid, rootdir, testpaths, module)
-    name = args[0] if args else kwargs.get("name")
-    path = locate(folder, str(name or own))
+    path = locate(folder, _first(marked, "name", own))
     run = f"pytest {shlex.quote(nodeid)}"
-    record = f"{run} --stream-record=all   (=new keeps what is recorded and adds what is missing)" if path.exists() else f"{run} --stream-record=once"
-    return Settings(nodeid, path, locate(folder, f"{own}.snap"), cast(Mode, mode), record, f"{run} --stream-snapshot-update", _of_tape(layers), unplayed, _days(ini, nodeid))
+    record = f"{run} --stream-record=once"
+    if path.exists():
+        record = f"{run} --stream-record=all\n(--stream-record=new keeps what is recorded and adds what is missing)"
+    return Settings(
+        nodeid,
+        path,
+        locate(folder, f"{own}.snap"),
+        cast(Mode, mode),
+        record,
+        f"{run} --stream-snapshot-update",
+        _of_tape(layers),
+        unplayed,
+        _days(ini, nodeid),
+    )
+
+
+def _marked(args: Sequence[Any], kwargs: Mapping[str, Any], nodeid: str) -> Mapping[str, Any]:
+    """What one marker says."""
+    _known("the marker stream_cassette", nodeid, kwargs, ("name", "mutate", *_OF_TEST))
+    names = [*args, *([kwargs["name"]] if "name" in kwargs else [])]
+    if len(names) > 1:
+        raise TapeError(
+            f"the marker stream_cassette takes one name, not {len(names)}",
+            where=nodeid,
+            mend="mode is a keyword: mode='once'",
+        )
+    if names and not isinstance(names[0], str | None):
+        raise TapeError(
+            f"the name of a cassette is a string, not {names[0]!r}",
+            where=nodeid,
+            mend="such as 'openai/parallel_tools'",
+        )
+    return {**kwargs, "name": names[0]} if names else kwargs
 
 
 def _of_tape(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -98,17 +131,23 @@ def _days(ini: Mapping[str, Any], nodeid: str) -> float | None:
     try:
         return float(text) if text else None
     except ValueError:
-        raise TapeError(f"stream_cassette_max_age cannot be {text!r}", where=nodeid, mend="write a number of days, such as 90") from None
+        raise TapeError(
+            f"stream_cassette_max_age cannot be {text!r}", where=nodeid, mend="write a number of days, such as 90"
+        ) from None
 
 
 def _known(what: str, nodeid: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
     if strange := sorted(set(given) - set(names)):
-        raise TapeError(f"{what} has no setting {', '.join(strange)}", where=nodeid, mend=f"it takes {', '.join(names)}")
+        raise TapeError(
+            f"{what} has no setting {', '.join(strange)}", where=nodeid, mend=f"it takes {', '.join(names)}"
+        )
 
 
 def _own_name(nodeid: str, rootdir: Path, testpaths: Sequence[Path], module: Path) -> str:
     """`<module under its test folder>/<test>`: two modules of one name in two folders do not meet."""
-    base = next((path for path in sorted(testpaths, key=lambda path: -len(path.parts)) if module.is_relative_to(path)), rootdir)
+    base = next(
+        (path for path in sorted(testpaths, key=lambda path: -len(path.parts)) if module.is_relative_to(path)), rootdir
+    )
     folder = (module.relative_to(base) if module.is_relative_to(base) else Path(module.name)).with_suffix("")
     return f"{folder.as_posix()}/{_file_name('.'.join(nodeid.split('::')[1:]))}"
 

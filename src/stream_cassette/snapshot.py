@@ -109,6 +109,8 @@ class SnapshotFile:
         self.compared: dict[str | int, Any] = {}
         """By name, or by position (from 1) where the comparison has none."""
         self.explanation: list[str] = []
+        self.saved = 0
+        """How many values `close` stored."""
 
     def compare(self, name: str | None, value: Any, excluded: Iterable[Steps]) -> bool:
         value = scrub_value(value, self._secrets)  # as a replay would give it, also where the test was just recorded
@@ -142,6 +144,7 @@ class SnapshotFile:
         values = dict(self.compared) if passed else {**self.stored, **self.compared}
         if values != self.stored or not self.path.exists():
             save(self.path, values)
+            self.saved = len(values)
         return 0
 
 

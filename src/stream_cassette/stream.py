@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +11,10 @@ from .assembler import Assembler
 from .dialects import dialect as named
 from .dialects.base import Dialect
 from .errors import CannotSay
+from .fold import Fold
 from .framing import frames
-from .model import USAGE_COUNTS, Delta, Exchange, Frame, Read, Reply, Request, ToolCall
-from .unfold import unfold
+from .model import USAGE_COUNTS, Arguments, Delta, Exchange, Frame, Read, Reply, Request, Stop, ToolCall
+from .unfold import Cut, unfold
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,6 @@ class Stream:
 
     @cached_property
     def deltas(self) -> tuple[Delta, ...]:
-        dialect = self._dialect
         return tuple(delta for said in self.deltas_by_frame for delta in said)
 
     @cached_property
@@ -90,14 +90,77 @@ def synthesize(reply: Reply, dialect: str, *, request: Request = _NOWHERE, lossy
     `CannotSay` lists what the dialect has no words for, unless `lossy` leaves it out.
     """
     speaker = named(dialect)
-    if (losses := speaker.losses(reply)) and not lossy:
+    if not lossy:
+        _refuse("synthesize", dialect, speaker.losses(reply))
+    return _streamed(speaker, unfold(reply, speaker.numbers), request)
+
+
+def _refuse(call: str, dialect: str, losses: Sequence[str]) -> None:
+    if losses:
         raise CannotSay(
             f"{dialect} cannot say {', '.join(losses)}",
-            mend="synthesize(..., lossy=True) leaves them out, or choose another dialect",
+            mend=f"{call}(..., lossy=True) leaves them out, or choose another dialect",
         )
-    written = speaker.finish(speaker.write(unfold(reply, speaker.numbers)))
-    reads = tuple(Read(0, frame.raw) for frame in written)
-    return Stream(Exchange(request, 200, (("content-type", _CONTENT_TYPES[speaker.framing]),), reads), dialect)
+
+
+def _streamed(speaker: Dialect, deltas: Sequence[Delta], request: Request) -> Stream:
+    reads = tuple(Read(0, frame.raw) for frame in speaker.finish(speaker.write(deltas)))
+    return Stream(Exchange(request, 200, (("content-type", _CONTENT_TYPES[speaker.framing]),), reads), speaker.name)
+
+
+def transcode(
+    source: Stream | bytes | Iterable[bytes], dialect: str, *, request: Request = _NOWHERE, lossy: bool = False
+) -> Stream:
+    """What `source` (a stream, a body, or its reads) says, written in `dialect`, as the answer to `request`: one event a read, all at 0 ms.
+
+    Texts and arguments come in the pieces in which they came, where the dialect sends pieces; parts one after the other. The finish reason is the
+    dialect's own word for the same (`tool_calls`, `tool_use`, `STOP` ...). `CannotSay` lists what it has no words for, unless `lossy` leaves that out;
+    then a finish reason without a word becomes the nearest one, or stays as it is.
+    """
+    if not isinstance(source, Stream):
+        reads = (source,) if isinstance(source, bytes) else source
+        source = Stream(Exchange(_NOWHERE, 200, (), tuple(Read(0, bytes(data)) for data in reads if data)))
+    speaker = named(dialect)
+    reply, unsaid = source.reply, []
+    if source.spoken != speaker.name:
+        strange = [each for each in (reply, *reply.choices) if each.stop not in (None, *speaker.words)]
+        unsaid = [f"the finish reason {each.finish_reason!r}" for each in strange]
+        choices = tuple(_in_words_of(speaker, choice) for choice in reply.choices)
+        reply = replace(_in_words_of(speaker, reply), choices=choices)
+    if not lossy:
+        _refuse("transcode", dialect, (*dict.fromkeys(unsaid), *speaker.losses(reply)))
+    return _streamed(speaker, unfold(reply, speaker.numbers, _cut_as(source, speaker)), request)
+
+
+# What comes nearest where a wire has no word for why a reply ended.
+_NEAREST: Mapping[str, Stop] = {"tool_calls": "stop", "refusal": "content_filter", "content_filter": "refusal"}
+
+
+def _in_words_of(speaker: Dialect, reply: Reply) -> Reply:
+    """Without what only the wire it came over understands: its finish reason, and the errors as it sent them."""
+    reply = replace(reply, errors=tuple(replace(error, payload=None) for error in reply.errors))
+    if reply.stop is None:
+        return reply
+    words = speaker.words.get(reply.stop) or speaker.words.get(_NEAREST.get(reply.stop, "other"))
+    word, *closer = words or (reply.finish_reason,)
+    return replace(reply, finish_reason=word, finish_detail=next(iter(closer), None))
+
+
+def _cut_as(stream: Stream, speaker: Dialect) -> Cut:
+    """The pieces of `stream`; calls whole where the dialect sends their arguments as a value, which cannot be cut."""
+    fold = Fold()
+    for delta in stream.deltas:
+        fold.add(delta)
+    fragments = fold.fragments()
+    probe = unfold(Reply((ToolCall(0, id="a", name="f", arguments_text="{}"),)), speaker.numbers, lambda *_: ("{", "}"))
+    said = [delta for frame in speaker.write(probe) for delta in speaker.read(frame) if isinstance(delta, Arguments)]
+    parts = [choice.parts for choice in stream.reply.choices or (stream.reply,)]
+
+    def cut(choice: int, part: int) -> Sequence[str]:
+        whole = isinstance(parts[choice][part], ToolCall) and len(said) < 2
+        return () if whole else fragments[choice][part]
+
+    return cut
 
 
 def assembled(reply: Reply) -> dict[str, Any]:

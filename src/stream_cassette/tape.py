@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -23,9 +24,10 @@ from stream_cassette.errors import (
     TapeError,
     Unplayed,
 )
+from stream_cassette.files import resolved
 from stream_cassette.hosts import Hosts
 from stream_cassette.matching import differences, fingerprint, ignored, nearest, value_differences
-from stream_cassette.model import Cassette, Exchange, Interaction, Reply, Request
+from stream_cassette.model import COMPLETE, Cassette, Exchange, Interaction, Reply, Request
 from stream_cassette.mutate import Mutator, answers
 from stream_cassette.mutate import mutate as apply
 from stream_cassette.mutate.items import Spec
@@ -33,14 +35,16 @@ from stream_cassette.mutate.items import settled as settled_for
 from stream_cassette.mutate.laws import View
 from stream_cassette.mutate.telling import verdict
 from stream_cassette.playing import Player, hurried
-from stream_cassette.recording import CLOSED, Clock, Recorder, is_stream, retryable, without_retries
+from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stream, retryable
 from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
 from stream_cassette.settling import settled
 from stream_cassette.stream import Stream, assembled
+from stream_cassette.yamltext import RECORD
 
 Mode = Literal["none", "once", "new", "all"]
 """`none` plays only; `once` records for a test that has nothing to play; `new` records what does not match; `all` records everything anew."""
 
+_ALL, _ONCE = "--stream-record=all", "--stream-record=once"
 _MOST_NEAR = 3
 _PORTS = {"http": 80, "https": 443}
 
@@ -65,17 +69,22 @@ class Tape:
     `path` is the file, `test` who asks: it plays its own interactions first, then those without a test, each at most once, equal requests in recorded
     order; what it records is its own. `clock` gives seconds. `record_command` is what an error tells the user to run.
 
-    `ignore` names what does not count in a JSON request body (`messages[*].id`). `keep_retries` records failures too after which the client tried
-    again with success. What is said to `allow_hosts`, and with `allow_loopback` to this machine, is left alone: not recorded, not replayed, no
+    `ignore` names what does not count in a JSON request body (`messages[*].id`). `keep_failures` records failures too after which the client tried
+    again with success, and the answers 401 and 403, which say that the key was wrong. What is said to `allow_hosts`, and with `allow_loopback` to this machine, is left alone: not recorded, not replayed, no
     error. `quiet` leaves an interaction as it is where recording it again says the same. `secrets` are regular expressions of what must not reach
     the file besides the known kinds of secrets, and `scrub` has the last hand on each exchange before the file (see `redact.Scrubbing`). `mutate`:
     mutators, or classes of them, that change the last recorded stream before it is played; `check` then holds a result against their law.
+
+    A tape belongs to the process that made it. In a forked child it plays, but a request that would be recorded is a `TapeError`, and `close`
+    saves nothing; a child that records opens a tape of its own.
 
     Raises `TapeError` for an unknown mode and `CassetteError` for a file that cannot be read; a missing file is an error of the first request.
     """
 
     # Of the whole process, because a thread that the code under test starts has no context of ours.
     _active: ClassVar[list[Tape]] = []
+    # How often tapes of this process have replaced what a file held for a test.
+    _replaced: ClassVar[dict[tuple[Path, str | None], int]] = {}
 
     def __init__(
         self,
@@ -86,7 +95,7 @@ class Tape:
         clock: Clock = time.monotonic,
         record_command: str = "",
         ignore: Sequence[str] = (),
-        keep_retries: bool = False,
+        keep_failures: bool = False,
         allow_hosts: Sequence[str] = (),
         allow_loopback: bool = False,
         quiet: bool = True,
@@ -111,17 +120,30 @@ class Tape:
         """What a person should know about the recordings that `close` saved, a line each."""
         self.redactions: tuple[Redaction, ...] = ()
         """The secrets that were replaced in what `close` saved: kind and place, never the secret."""
+        self.saved = 0
+        """How many exchanges `close` saved."""
+        self.changed = False
+        """Whether the file is another one since."""
+        self.not_kept = ""
+        """What `close` did not save because the test did not come to its end, and why; also among `remarks`."""
         self._clock = clock
-        self._mend = record_command or f"record it: use({str(path)!r}, mode='new')"
+        used = f"use({str(path)!r}, mode='%s')"
+        self._first = record_command.partition("\n")[0].replace(_ALL, _ONCE) or used % "once"
+        self._again = record_command or f"{used % 'all'}\n(mode='new' keeps what is recorded and adds what is missing)"
         self._scrubbing = Scrubbing(secrets_of(secrets, str(path)), scrub)
         self._ignore = ignored(ignore)
-        self._keep_retries, self._quiet = keep_retries, quiet
+        self._keep_failures, self._quiet = keep_failures, quiet
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._closed = False
+        self._cut_short: tuple[str, bool] | None = None
         self._shown = False
         self._takes: list[Player | Recorder] = []
         self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
+        self._place = (resolved(path), test)
+        self._before: list[Interaction] = []
+        self._times_replaced = Tape._replaced.get(self._place, 0)
         self.original: Stream | None = None
         """The recorded stream that `mutators` act on: the last one this tape may play."""
         self.mutators: tuple[Mutator, ...] = ()
@@ -132,21 +154,26 @@ class Tape:
         self.mutate(mutate)
         self._records_all = mode == "all" or (mode == "once" and not self._slots)
 
-    def _loaded(self) -> tuple[list[_Slot], list[Interaction]]:
-        if self.mode == "all":
-            return [], []
+    def _loaded(self) -> tuple[list[_Slot], list[tuple[int, Interaction]]]:
+        """In every mode, because what cannot be read cannot be added to: better to know before anything is asked of a provider."""
         try:
             cassette = load(self.path)
         except CassetteMissing as error:
             if self.mode == "none":
-                self._missing = CassetteMissing(error.what, where=error.where, mend=self._mend)
+                self._missing = CassetteMissing(error.what, where=error.where, mend=self._first)
+            return [], []
+        except CassetteError as error:
+            error.mend = error.mend.replace(RECORD, self._first)
+            raise
+        if self.mode == "all":
+            self._before = [each for each in cassette.interactions if each.test == self.test]
             return [], []
         self.recorded_at = cassette.at
         numbered = list(enumerate(cassette.interactions, 1))
         mine = [(number, each) for number, each in numbered if each.test == self.test]
         if self.test is not None:
             mine += [(number, each) for number, each in numbered if each.test is None]
-        others = [each for _, each in numbered if each.test not in (None, self.test)]
+        others = [(number, each) for number, each in numbered if each.test not in (None, self.test)]
         slots: list[_Slot] = []
         for number, each in reversed(mine):
             slots.insert(0, self._slot(number, each, slots))
@@ -216,8 +243,9 @@ class Tape:
     def open(self, request: Request) -> Player | Recorder:
         """Reserves what answers `request`, or a place to record it.
 
-        Raises `CassetteMiss`, noted on the tape, if there is neither, and `TapeError` once the tape is closed.
+        Raises `CassetteMiss`, noted on the tape, if there is neither, and `TapeError` once the tape is closed, or for what a forked child would record.
         """
+        __tracebackhide__ = True
         asked = self._scrubbing.request(request)
         with self._lock:
             if self._closed:
@@ -240,7 +268,17 @@ class Tape:
             return self._answers.popleft() if self._answers else None
         if free := self._free.get(fingerprint(asked, self._ignore)):
             return free.popleft().player
-        return Recorder(request, self._clock, self._scrubbing) if self._records_all or self.mode == "new" else None
+        if not self._records_all and self.mode != "new":
+            return None
+        if os.getpid() != self._pid:
+            error = TapeError(
+                f"{asked.method} {asked.url} comes from a forked child process, whose recording would be lost",
+                where=str(self.path),
+                mend="record it in this process, or open a tape in the child: with use(...) as tape: ...",
+            )
+            self.note(error)
+            raise error
+        return Recorder(request, self._clock, self._scrubbing)
 
     def note(self, failure: CassetteMiss | StreamCassetteError) -> None:
         """Keeps the first failure, so that nothing that catches it in the code under test can hide it."""
@@ -253,7 +291,19 @@ class Tape:
             *(f"  {line}" for line in self._near(asked)),
         ]
         where = f"{self.path}, test {self.test}" if self.test else str(self.path)
-        return CassetteMiss("\n".join(lines), where=where, mend=self._mend)
+        mend = self._first if self._missing is not None else self._again
+        if owners := self._owners(asked):
+            number, owner = owners[0]
+            mend += f"\nor, to share it with every test, delete the line `test: {owner}` of interaction {number}"
+        return CassetteMiss("\n".join(lines), where=where, mend=mend)
+
+    def _owners(self, asked: Request) -> list[tuple[int, str | None]]:
+        """Whose an equal request is, by number of the interaction, where it is another test's alone."""
+        wanted = fingerprint(asked, self._ignore)
+        if any(slot.fingerprint == wanted for slot in self._slots):
+            return []
+        stored = [(number, each.test, self._scrubbing.stored(each.exchange.request)) for number, each in self._others]
+        return [(number, test) for number, test, request in stored if fingerprint(request, self._ignore) == wanted]
 
     def _near(self, asked: Request) -> list[str]:
         if self._answers is not None:
@@ -266,14 +316,8 @@ class Tape:
             return [
                 f"an equal request is recorded {'once' if played == 1 else f'{played} times'} and was played as often already"
             ]
-        requests = [self._scrubbing.stored(each.exchange.request) for each in self._others]
-        owners = [
-            each.test
-            for each, request in zip(self._others, requests, strict=True)
-            if fingerprint(request, self._ignore) == wanted
-        ]
-        if owners:
-            return [f"an equal request was recorded, but by another test: {owners[0]}"]
+        if owners := self._owners(asked):
+            return [f"an equal request was recorded, but by another test: {owners[0][1]}"]
         if not self._slots:
             return ["nothing is recorded for this test" if self.test else "nothing is recorded that belongs to no test"]
         return self._nearest(asked)
@@ -304,7 +348,7 @@ class Tape:
         with self._lock:
             takes = tuple(self._takes)
         if takes:
-            dropped = set(self._dropped(takes))
+            dropped = set().union(*self._failures([take for take in takes if isinstance(take, Recorder)]))
             finished = [
                 take.stream for take in takes if isinstance(take, Player) or (take.finished and take not in dropped)
             ]
@@ -316,11 +360,9 @@ class Tape:
             raise self._silence(bool(takes))
         return streams
 
-    def _dropped(self, takes: Iterable[Player | Recorder]) -> list[Recorder]:
-        """Those that do not go into the cassette because the client mended them."""
-        recorded = [take for take in takes if isinstance(take, Recorder) and take.finished]
-        kept = set(recorded if self._keep_retries else without_retries(recorded, self._ignore))
-        return [take for take in recorded if take not in kept]
+    def _failures(self, takes: Sequence[Recorder]) -> tuple[set[Recorder], set[Recorder]]:
+        """Those that do not go into the cassette: what the client mended, and what was refused."""
+        return (set(), set()) if self._keep_failures else failures(takes, self._ignore)
 
     def _silence(self, exchanged: bool) -> StreamCassetteError:
         if self._missing is not None and not exchanged:
@@ -366,11 +408,12 @@ class Tape:
 
     def check_unplayed(self) -> None:
         """Raises `Unplayed` if there are `unplayed` interactions."""
+        __tracebackhide__ = True
         if lines := self.unplayed:
             raise Unplayed(
                 "\n  ".join(["nothing asked for what is recorded for this test", *lines]),
                 where=self.test or "",
-                mend=f"if the code under test is right, record again: {self._mend}",
+                mend=f"if the code under test is right, record again:\n{self._again}",
             )
 
     def age(self, now: datetime) -> timedelta | None:
@@ -380,8 +423,15 @@ class Tape:
         except ValueError:
             return None
 
+    def check_found(self) -> None:
+        """Raises `CassetteMissing` if there is no cassette to replay and no request has told so: nothing was tested."""
+        __tracebackhide__ = True
+        if self._missing is not None and not self.used:
+            raise self._missing
+
     def check_assembled(self) -> None:
         """Raises `AssembledDiffers` if the assembler makes something else of what was played (or read) than the cassette says it once did."""
+        __tracebackhide__ = True
         played = {id(take) for take in self._takes}
         for slot in self._slots:
             recorded = slot.interaction.assembled
@@ -411,8 +461,17 @@ class Tape:
         if _context.get() is self:
             _context.set(self._outer)
 
+    def cut_short(self, why: str, *, ended: bool) -> None:
+        """Tells `close` that something went wrong: `the test failed`, `interrupted`; `ended`, whether the code under test may have asked all it wanted.
+
+        In part a recording is worse than none, because `once` does not add to it. So it is kept only if `ended`, with nothing but successes that
+        were read to their ends. With `new`, which adds, whatever is whole is kept.
+        """
+        self._cut_short = why, ended
+
     def close(self) -> None:
-        """Saves what was recorded, merged with what the file holds by now. A response that nobody closed ends here. Does nothing the second time.
+        """Saves what was recorded, merged with what the file holds by now. A response that nobody closed ends here. Does nothing the second time,
+        and in a forked child.
 
         Raises `CassetteError`, which names the file, where that fails; the file is then as it was, or lacks only what could not be saved.
         """
@@ -421,33 +480,60 @@ class Tape:
                 return
             self._closed = True
         takes = [take for take in self._takes if isinstance(take, Recorder)]
+        if not takes or os.getpid() != self._pid:
+            return
         for take in takes:
             take.end(CLOSED)
-        recorded, failure = [], None
-        dropped = set(self._dropped(takes))
+        mended, refused = self._failures(takes)
+        recorded: dict[Recorder, Interaction] = {}
+        failure = None
         for take in takes:
-            if take.finished and take not in dropped:
+            if take.finished and take not in mended | refused:
                 try:
-                    recorded.append(take.interaction(self.test))
+                    recorded[take] = take.interaction(self.test)
                 except Exception as error:  # noqa: BLE001 - raised below, when the others are safe
                     failure = failure or error
-        remarks = [
-            f"{each.request.method} {self._scrubbing.stored(each.request).url}: {each.problem}"
+        remarks = [f"{self._named(each)}: {each.problem}" for each in takes if each.problem]
+        remarks += [
+            f"{self._named(each)}: not recorded: {each.status}; is the key right? (keep_failures=True records it)"
             for each in takes
-            if each.problem
+            if each in refused
         ]
-        self.redactions = tuple(each for take in takes if take not in dropped for each in take.redactions)
+        if self._cut_short is not None:
+            recorded = self._whole(recorded, len(takes) - len(mended), *self._cut_short)
+        self.redactions = tuple(each for take in recorded for each in take.redactions)
         remarks += [replaced] if (replaced := summary(self.redactions)) else []
+        remarks += [self.not_kept] if self.not_kept else []
         self.remarks = tuple(f"{self.path}: {remark}" for remark in remarks)
-        self._save(recorded)
+        self._save(list(recorded.values()))
         if failure is not None:
             raise self._unsaved("an exchange could not be made fit for a file", failure) from failure
+
+    def _named(self, take: Recorder) -> str:
+        return f"{take.request.method} {self._scrubbing.stored(take.request).url}"
+
+    def _whole(
+        self, recorded: dict[Recorder, Interaction], wanted: int, why: str, ended: bool
+    ) -> dict[Recorder, Interaction]:
+        """What of a recording that was cut short is worth keeping, where `wanted` exchanges would make it whole."""
+        whole = {
+            take: each
+            for take, each in recorded.items()
+            if each.exchange.ending == COMPLETE and (take.status < 400 or self._keep_failures)
+        }
+        kept = whole if self.mode == "new" or (ended and len(whole) == wanted) else {}
+        if lost := len(recorded) - len(kept):
+            part = f"{lost} of {_exchanges(len(recorded))}" if kept else _exchanges(lost)
+            rest = "" if self.mode == "new" else "; a recording in part would miss the rest"
+            self.not_kept = f"{part} not kept: {why}{rest}"
+        return kept
 
     def _save(self, recorded: Sequence[Interaction]) -> None:
         if not recorded:
             return
         try:
             update(self.path, lambda cassette: self._merged(cassette, recorded))
+            self.saved = len(recorded)
         except CassetteError as error:
             raise CassetteError(
                 error.what, where=error.where or str(self.path), mend=error.mend or "mend that and record again"
@@ -464,14 +550,27 @@ class Tape:
         kept = list(cassette.interactions)
         place = len(kept)
         if self.mode == "all":
-            place = next((index for index, each in enumerate(kept) if each.test == self.test), place)
-            mine = [each for each in kept if each.test == self.test]
-            kept = [each for each in kept if each.test != self.test]
-            recorded = self._settled(mine, recorded)
+            kept, place = self._without_before(kept)
+            recorded = self._settled(self._before, recorded)
         merged = (*kept[:place], *recorded, *kept[place:])
-        if merged == cassette.interactions:
-            return cassette
-        return of_now(merged)
+        self.changed = merged != cassette.interactions
+        return of_now(merged) if self.changed else cassette
+
+    def _without_before(self, kept: list[Interaction]) -> tuple[list[Interaction], int]:
+        """Without what this tape found for its test when it was opened, and the place for what it recorded.
+
+        Another tape may have replaced that already; then all that is there is newer and stays.
+        """
+        mine = [place for place, each in enumerate(kept) if each.test == self.test]
+        gone: list[int] = []
+        for each in self._before:
+            gone += [place for place in mine if place not in gone and kept[place] == each][:1]
+        replaced = Tape._replaced.get(self._place, 0)
+        if len(gone) < len(self._before) or replaced != self._times_replaced:
+            return kept, mine[-1] + 1 if mine else len(kept)
+        Tape._replaced[self._place] = replaced + 1
+        first = min(gone, default=mine[-1] + 1 if mine else len(kept))
+        return [each for place, each in enumerate(kept) if place not in gone], first
 
     def _settled(self, old: Sequence[Interaction], new: Sequence[Interaction]) -> Sequence[Interaction]:
         try:
@@ -487,6 +586,10 @@ def _queues(slots: Iterable[_Slot]) -> dict[Hashable, deque[_Slot]]:
     for slot in slots:
         free.setdefault(slot.fingerprint, deque()).append(slot)
     return free
+
+
+def _exchanges(count: int) -> str:
+    return f"{count} exchange{'s' * (count != 1)}"
 
 
 _context: ContextVar[Tape | None] = ContextVar("stream_cassette_tape", default=None)
@@ -507,6 +610,7 @@ def active_tape() -> Tape | None:
 
     Raises `TapeError`, noted on every active tape, if there are several and none in this context: guessing could swap two tests' streams.
     """
+    __tracebackhide__ = True
     tapes = tapes_here()
     if len(tapes) > 1:
         error = TapeError(

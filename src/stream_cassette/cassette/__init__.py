@@ -42,7 +42,9 @@ def load(path: Path) -> Cassette:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a device may have no end, a pipe may wait
-            raise CassetteError("cannot read the cassette: it is no file", where=str(path))
+            raise CassetteError(
+                "cannot read the cassette: it is no file", where=str(path), mend="name the file that was recorded"
+            )
         with path.open("rb") as file:
             return loads(file, name=str(path))
     except FileNotFoundError:
@@ -50,7 +52,11 @@ def load(path: Path) -> Cassette:
             "there is no such cassette", where=str(path), mend="record it: pytest --stream-record=once"
         ) from None
     except OSError as error:
-        raise CassetteError(f"cannot read the cassette: {error.strerror}", where=str(path)) from error
+        raise CassetteError(
+            f"cannot read the cassette: {error.strerror}",
+            where=str(path),
+            mend="see what stands in the way, or name another",
+        ) from error
 
 
 def of_now(interactions: Iterable[Interaction]) -> Cassette:

@@ -42,7 +42,7 @@ def use(
     clock: Clock = time.monotonic,
     record_command: str = "",
     ignore: Sequence[str] = (),
-    keep_retries: bool = False,
+    keep_failures: bool = False,
     allow_hosts: Sequence[str] = (),
     allow_loopback: bool = False,
     unplayed: Literal["ignore", "error"] = "ignore",
@@ -57,9 +57,11 @@ def use(
         assert tape.reply.tool_calls[0].name == "get_weather"
 
     The arguments are those of `Tape`. At the end the first failure that the tape noted is raised, whatever the block made of it; then, if the block
-    succeeded, `AssembledDiffers` if today's assembler contradicts the cassette and, with `unplayed="error"`, `Unplayed` if recorded interactions
-    were not asked for.
+    succeeded, `CassetteMissing` if there is no cassette to replay, `AssembledDiffers` if today's assembler contradicts it and, with
+    `unplayed="error"`, `Unplayed` if recorded interactions were not asked for. Where the block fails, a note to its error tells what was not kept
+    of a recording (see `Tape.cut_short`).
     """
+    __tracebackhide__ = True
     if unplayed not in ("ignore", "error"):
         raise TapeError(f"unplayed cannot be {unplayed!r}", where=str(path), mend="use one of ignore, error")
     tape = Tape(
@@ -69,7 +71,7 @@ def use(
         clock=clock,
         record_command=record_command,
         ignore=ignore,
-        keep_retries=keep_retries,
+        keep_failures=keep_failures,
         allow_hosts=allow_hosts,
         allow_loopback=allow_loopback,
         secrets=secrets,
@@ -78,15 +80,23 @@ def use(
     )
     try:
         with intercepted(tape):
-            yield tape
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
+            try:
+                yield tape
+            except BaseException as error:
+                ended = not isinstance(error, (KeyboardInterrupt, GeneratorExit))
+                tape.cut_short(f"the block failed with {type(error).__name__}" if ended else "interrupted", ended=ended)
+                raise
     except BaseException as original:
-        if tape.failure is None or tape.failure is original:
+        if tape.not_kept:
+            original.add_note(f"{tape.path}: {tape.not_kept}")
+        if isinstance(original, (KeyboardInterrupt, SystemExit, GeneratorExit)) or tape.failure in (None, original):
             raise
+        guard.shorten(tape.failure)
         raise tape.failure from original
     if tape.failure is not None:
+        guard.shorten(tape.failure)
         raise tape.failure
+    tape.check_found()
     tape.check_assembled()
     if unplayed == "error":
         tape.check_unplayed()

@@ -55,6 +55,7 @@ def install() -> None:
 def _hook(
     event: str, args: tuple[Any, ...], watched: frozenset[str] = _WATCHED, active: list[Tape] = Tape._active
 ) -> None:
+    __tracebackhide__ = True
     if event in watched and active:
         _inspect(event, args)
 
@@ -64,6 +65,7 @@ _hook.__cantrace__ = True  # type: ignore[attr-defined]
 
 
 def _inspect(event: str, args: tuple[Any, ...]) -> None:
+    __tracebackhide__ = True
     tapes = tapes_here()
     if not tapes or not all(tape.replays_only for tape in tapes):
         return
@@ -156,6 +158,17 @@ def _is_own(spot: _Spot) -> bool:
     file = spot[1].co_filename
     inside = any(name in file for name in _SITE) or file.startswith(("<", _OWN))
     return not inside and not os.path.realpath(file).startswith(_STDLIB)
+
+
+def shorten(error: BaseException) -> None:
+    """Ends the traceback with the last line of the user's own: what the libraries do below it is the same for every miss."""
+    last, entry = None, error.__traceback__
+    while entry is not None:
+        if _is_own((_module(entry.tb_frame), entry.tb_frame.f_code, entry.tb_lineno)):
+            last = entry
+        entry = entry.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def _in_loops() -> Iterator[_Spot]:

@@ -21,8 +21,10 @@ from stream_cassette.tape import active_tape
 _LIBRARIES = ("httpx", "httpx2")
 _LOCK = threading.Lock()
 
-# The attribute of a patching function that holds its `_Patch`.
+# The attribute of a patching function that holds its `_Patch`; whoever wraps the function with functools.wraps copies it.
 _MARK = "_stream_cassette_patch"
+# In the extensions of a request that is being recorded: a patch further in, below somebody else's, lets it pass.
+_TAKEN = "stream_cassette.taken"
 
 _CLOSED = Ending("closed")
 
@@ -58,6 +60,7 @@ class _Patch:
     """What it takes to undo a patch: what stood there, and how many open doors still need it."""
 
     original: Callable[..., Any]
+    function: Callable[..., Any]
     doors: int = 0
 
 
@@ -65,11 +68,12 @@ class _Patch:
 def _patched(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
     with _LOCK:
         function = vars(owner)[name]
-        if not hasattr(function, _MARK):
+        patch: _Patch | None = getattr(function, _MARK, None)
+        if patch is None or patch.function is not function:
             original, function = function, wrap(function)
-            setattr(function, _MARK, _Patch(original))
+            patch = _Patch(original, function)
+            setattr(function, _MARK, patch)
             setattr(owner, name, function)
-        patch: _Patch = getattr(function, _MARK)
         patch.doors += 1
     try:
         yield
@@ -86,7 +90,8 @@ def _sync_handler(library: Any, original: Callable[..., Any]) -> Callable[..., A
 
     @functools.wraps(original)
     def handle_request(self: Any, request: Any) -> Any:
-        tape = active_tape()
+        __tracebackhide__ = True
+        tape = None if _TAKEN in request.extensions else active_tape()
         if tape is None or tape.leaves_alone(str(request.url)):
             return original(self, request)
         request.read()
@@ -94,7 +99,7 @@ def _sync_handler(library: Any, original: Callable[..., Any]) -> Callable[..., A
         if isinstance(take, Player):
             return _response(library, take, replayed(library, take))
         try:
-            response = original(self, _uncompressed(library, request))
+            response = original(self, _sent(library, request))
         except BaseException as error:
             take.fail(error)
             raise
@@ -110,7 +115,8 @@ def _async_handler(library: Any, original: Callable[..., Any]) -> Callable[..., 
 
     @functools.wraps(original)
     async def handle_async_request(self: Any, request: Any) -> Any:
-        tape = active_tape()
+        __tracebackhide__ = True
+        tape = None if _TAKEN in request.extensions else active_tape()
         if tape is None or tape.leaves_alone(str(request.url)):
             return await original(self, request)
         await request.aread()
@@ -119,7 +125,7 @@ def _async_handler(library: Any, original: Callable[..., Any]) -> Callable[..., 
             await _checkpoint()
             return _response(library, take, replayed(library, take))
         try:
-            response = await original(self, _uncompressed(library, request))
+            response = await original(self, _sent(library, request))
         except BaseException as error:
             take.fail(error)
             raise
@@ -146,15 +152,12 @@ def _request(request: Any) -> Request:
     return Request(request.method, str(request.url), _headers(request), request.content)
 
 
-def _uncompressed(library: Any, request: Any) -> Any:
+def _sent(library: Any, request: Any) -> Any:
     """The request to send while recording: one that asks for a body which a person can read in the cassette."""
-    if request.headers.get("accept-encoding") == "identity":
-        return request
     headers = request.headers.copy()
     headers["Accept-Encoding"] = "identity"
-    return library.Request(
-        request.method, request.url, headers=headers, stream=request.stream, extensions=request.extensions
-    )
+    extensions = {**request.extensions, _TAKEN: True}
+    return library.Request(request.method, request.url, headers=headers, stream=request.stream, extensions=extensions)
 
 
 def _response(library: Any, player: Player, stream: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Level = Literal["wire", "framing", "deltas", "quirk", "loss", "cut", "limit", "fault", "damage"]
 
 
-class Mutator:
+class Mutator(ABC):
     """A change of a stream with concrete parameters and no randomness, and the law that then holds.
 
     A frozen dataclass: it prints as the code that makes it. Integers wrap modulo what there is to choose from.
@@ -32,9 +33,10 @@ class Mutator:
     erases: ClassVar[frozenset[Trait]] = frozenset()
     needs: ClassVar[frozenset[Trait]] = frozenset()
 
+    @abstractmethod
     def apply(self, stream: Stream) -> Stream:
         """The mutated stream. Raises `NotApplicable`, with the reason, where there is nothing to act on."""
-        raise AssertionError(type(self))
+        ...
 
     def before(self, exchange: Exchange) -> tuple[Exchange, ...]:
         """What answers the request before the mutated stream does, one exchange a try."""
@@ -115,14 +117,12 @@ def with_frames(stream: Stream, edit: Sequence[Sequence[Frame]]) -> Stream:
 
 
 def cut_at(body: bytes, cuts: Iterable[tuple[int, int]]) -> tuple[Read, ...]:
-    """The reads of `body` that end at the given `(byte, milliseconds)`."""
+    """The reads of `body` that end at the given `(byte, milliseconds)`, the last at its end."""
     reads, start = [], 0
     for end, at_ms in cuts:
         if end > start:
             reads.append(Read(at_ms, body[start:end]))
             start = end
-    if start < len(body):
-        reads.append(Read(reads[-1].at_ms if reads else 0, body[start:]))
     return tuple(reads)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING
 
 from ..errors import NotApplicable
@@ -34,11 +36,7 @@ class _Cut(Mutator):
 def unfinished(found: Sequence[Slot], finish: int) -> list[list[Delta]]:
     """What the frames say before the finish reason, and nothing from there on."""
     out = said(found)
-    kept: list[Delta] = []
-    for delta in out[finish]:
-        if isinstance(delta, Finish):
-            break
-        kept.append(delta)
+    kept = list(takewhile(lambda delta: not isinstance(delta, Finish), out[finish]))
     return out[:finish] + [kept] + [[] for _ in out[finish + 1 :]]
 
 
@@ -87,15 +85,15 @@ class CutInsideArguments(_Cut):
         found = slots(stream)
         wrapped = self.resolve(stream)
         lane = calls_of(found)[wrapped.call]
-        left, out = wrapped.at, said(found)
-        for slot, place, its_lane, piece in pieces(found):
-            if its_lane == lane and len(piece.text) > left:
-                if any(isinstance(delta, Finish) for deltas in out[:slot] for delta in deltas):
-                    raise NotApplicable("the stream says before these arguments that it is finished")
-                out[slot] = [*out[slot][:place], *([replace(piece, text=piece.text[:left])] if left else [])]
-                out[slot + 1 :] = [[] for _ in out[slot + 1 :]]
-                break
-            left -= len(piece.text) if its_lane == lane else 0
+        out = said(found)
+        places = [(slot, place, piece) for slot, place, its_lane, piece in pieces(found) if its_lane == lane]
+        starts = list(accumulate((len(piece.text) for *_, piece in places), initial=0))
+        nth = bisect_right(starts, wrapped.at) - 1
+        (slot, place, piece), left = places[nth], wrapped.at - starts[nth]
+        if any(isinstance(delta, Finish) for deltas in out[:slot] for delta in deltas):
+            raise NotApplicable("the stream says before these arguments that it is finished")
+        out[slot] = [*out[slot][:place], *([replace(piece, text=piece.text[:left])] if left else [])]
+        out[slot + 1 :] = [[] for _ in out[slot + 1 :]]
         return with_deltas(stream, out)
 
     def resolve(self, stream: Stream) -> CutInsideArguments:
@@ -176,7 +174,7 @@ class Truncate(Mutator):
 
     def apply(self, stream: Stream) -> Stream:
         found = slots(stream)
-        finish = finish_slot(found)
+        finish_slot(found)  # there must be one to say otherwise
         word, *closer = speaker(stream).words["length"]
         left = self.resolve(stream).at
         begun: set[Lane | None] = set()
@@ -200,8 +198,6 @@ class Truncate(Mutator):
                 elif not isinstance(delta, Whole):
                     kept.append(delta)
             out.append(kept)
-        if finish >= len(out):
-            raise NotApplicable("the stream has no finish reason")
         return with_deltas(stream, out)
 
     def resolve(self, stream: Stream) -> Truncate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -289,8 +290,10 @@ class _Insert(_Deltas):
 
     every: int
 
+    @abstractmethod
     def inserted(self, slot: Slot) -> list[Delta]:
-        raise AssertionError(type(self))
+        """What comes before the frame of `slot`."""
+        ...
 
     def apply(self, stream: Stream) -> Stream:
         found = slots(stream)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from .. import jsontext
+from ..dialects.base import payload_of
 from ..errors import NotApplicable
 from ..model import End, Frame
 from ..stream import Stream
@@ -29,9 +31,10 @@ class _Framing(Mutator):
     level = "framing"
     law = SAME
 
+    @abstractmethod
     def frames(self, place: int, frame: Frame) -> list[Frame]:
         """What stands in the place of `frame`, the `place`th event of the stream."""
-        raise AssertionError(type(self))
+        ...
 
     def apply(self, stream: Stream) -> Stream:
         events = [frame for frame in stream.frames if frame.data is not None]
@@ -104,11 +107,11 @@ class Comments(_Framing):
 
 
 @dataclass(frozen=True, slots=True)
-class ByteOrderMark(_Framing):
+class ByteOrderMark(Mutator):
     """A byte order mark before the first byte."""
 
-    def frames(self, place: int, frame: Frame) -> list[Frame]:
-        return [frame]
+    level = "framing"
+    law = SAME
 
     def apply(self, stream: Stream) -> Stream:
         events = [frame for frame in stream.frames if frame.data is not None]
@@ -131,10 +134,7 @@ class MultiLineData(_Framing):
     """The JSON of an event over several `data:` lines."""
 
     def frames(self, place: int, frame: Frame) -> list[Frame]:
-        try:
-            value = jsontext.parse(frame.data or "")
-        except ValueError:
-            return [frame]
+        value = payload_of(frame)
         if not isinstance(value, dict | list):
             return [frame]
         end = _LINE_END.search(frame.raw)

@@ -150,7 +150,7 @@ def test_the_demo(demo_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # What the loop does, and the least that breaks it.
     assert "| def naive(reads" in said
     assert said.count("BROKEN") == 3
-    assert "again:   check(assembler, stream, [Rechunk(cuts=(7,))], feed='bytes')" in said
+    assert "again:   fuzz.check(assembler, stream, [Rechunk(cuts=(7,))], feed='bytes')" in said
 
 
 def test_the_demo_may_leave_its_cassette(demo_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,3 +191,14 @@ def test_git_shows_a_diff_of_what_was_said(tmp_path: Path) -> None:
     assert git("diff") == ""
     recorded(path, call_id="call_3", created=13, at_ms=7, city="Delhi")
     assert "Delhi" in git("diff")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    cassette = Path(__file__).parent.parent / "cassettes" / "openai-chat" / "tools.yaml"
+    code = f"import sys; from stream_cassette.cli import main; sys.exit(main(['textconv', {str(cassette)!r}]))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

@@ -31,6 +31,7 @@ from stream_cassette.mutate import (
     Ping,
     Rechunk,
     Refragment,
+    Truncate,
 )
 from streams import CALLS, EVERY, PLAIN_USAGE
 
@@ -52,7 +53,7 @@ def found_by(assembler: Callable[[Iterable[bytes]], Any], stream: Stream = CALLS
     """The mutators of the shrunk failure, as its text has them."""
     with pytest.raises(LawBroken) as caught:
         fuzz.check(assembler, stream, levels=PLAIN_LEVELS)
-    code = re.search(r"again:   check\(assembler, stream, (\[.*\]), feed=", str(caught.value))
+    code = re.search(r"again:   fuzz.check\(assembler, stream, (\[.*\]), feed=", str(caught.value))
     assert code, str(caught.value)
     mutators = eval(code[1], {**vars(mutate_module)})
     with pytest.raises(LawBroken):
@@ -133,8 +134,9 @@ def test_a_failure_tells_everything() -> None:
         "broken:  expected",
         "bytes in",
         "| data: {",
-        "again:   check(",
-        "keep it: save(",
+        "with:    from stream_cassette import fuzz; from stream_cassette.mutate import Rechunk, Refragment",
+        "again:   fuzz.check(",
+        "keep it: fuzz.save(",
     ):
         assert words in text
 
@@ -260,6 +262,23 @@ def test_a_failure_is_kept_as_a_cassette(tmp_path: Path, monkeypatch: pytest.Mon
     for source in (path, str(path), "regressions/ping"):
         assert fuzz.stream_of(source).exchange == CALLS.exchange
     fuzz.check(assemble, "regressions/ping", [Ping(2)])
+
+
+def test_a_regression_that_was_kept_is_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "limit.yaml"
+    fuzz.save(path, CALLS, [Truncate(60)])
+    fuzz.check(assemble, path, [])
+    with pytest.raises(LawBroken, match="the stream as it was recorded") as caught:
+        fuzz.check(BROKEN["ReleasesAtBrace"], CutBeforeFinish().apply(CALLS), [])
+    assert "keep it" not in str(caught.value)
+    with pytest.raises(NotApplicable, match="int has none of the fields"):
+        fuzz.check(lambda reads: 7, path, [])
+
+
+def test_what_is_no_mutator_says_so() -> None:
+    fuzz.check(assemble, CALLS, [Truncate])
+    with pytest.raises(TapeError, match="level names go into levels="):
+        fuzz.check(assemble, CALLS, ["wire"])  # type: ignore[list-item]
 
 
 def test_a_cassette_without_a_stream(tmp_path: Path) -> None:

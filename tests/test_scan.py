@@ -195,10 +195,11 @@ def folder(tmp_path: Path) -> Path:
 def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scan", str(folder), str(folder / "z.yaml")]) == 1
     assert (
-        capsys.readouterr().out == f"{folder / 'a' / 'x.yaml'}:1: openai key\n3 files scanned, 1 secrets in 1 of them\n"
+        capsys.readouterr().out
+        == f"{folder / 'a' / 'x.yaml'}:1: openai key\nfiles scanned: 3, secrets: 1, in files: 1\n"
     )
     assert main(["scan", str(folder / "z.yaml"), str(folder / "a" / "b")]) == 0
-    assert capsys.readouterr().out == "2 files scanned, no secrets\n"
+    assert capsys.readouterr().out == "files scanned: 2, no secrets\n"
     assert main(["scan", str(folder / "z.yaml"), "--secret", r"customer: customer-\d+", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == [{"file": str(folder / "z.yaml"), "line": 1, "kind": "customer"}]
     assert main(["scan", str(folder / ".env")]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import warnings
@@ -49,7 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who reads has seen enough, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except StreamCassetteError as error:
         print(f"stream-cassette {options.command}: {error}", file=sys.stderr)
         return 2
@@ -92,7 +98,8 @@ def _scan(paths: Sequence[Path], patterns: Sequence[str], as_json: bool) -> int:
             print(finding)
         holding = len({finding.file for finding in found})
         print(
-            f"{len(files)} files scanned, " + (f"{len(found)} secrets in {holding} of them" if found else "no secrets")
+            f"files scanned: {len(files)}, "
+            + (f"secrets: {len(found)}, in files: {holding}" if found else "no secrets")
         )
     return 1 if found else 0
 

@@ -20,7 +20,8 @@ from .dialects import dialect as named
 from .errors import CassetteMiss, LawBroken, NotApplicable, TapeError
 from .model import End, Interaction, StreamError
 from .mutate import MUTATORS, Mutator, answers, instances, law_of, mutate
-from .mutate.laws import Law, Outcome, View, broken
+from .mutate.items import Spec, settled
+from .mutate.laws import Law, Outcome, View, broken, comparable
 from .mutate.telling import told, verdict
 from .strategies import chunkings, replies, streams
 from .stream import Stream, assembled, synthesize
@@ -36,7 +37,7 @@ Assembler = Callable[..., Any]
 def check(
     assembler: Assembler,
     source: Stream | str | Path,
-    mutators: Sequence[Mutator] | None = None,
+    mutators: Sequence[Spec] | None = None,
     *,
     levels: Sequence[str] = (),
     feed: Feed = "bytes",
@@ -46,7 +47,8 @@ def check(
 
     `source`: a `Stream`, or the cassette (path, or name in `cassettes/`) whose last stream is meant. `mutators`: what to apply, one
     after the other; without it every mutator of `levels` (by default of all) is tried as it stands and then as Hypothesis draws them (with its current
-    profile), and what is found is shrunk.
+    profile), and what is found is shrunk. With an empty list the stream is taken as it was recorded, and the result is held against the reference
+    assembler's: so a regression that was kept is replayed.
     `feed`: what the assembler takes: `bytes` (an iterable of reads), `frames`, or `payloads` (the JSON value of each event). With `client` it takes
     nothing and makes its request, with a real client, while the mutated stream is on the tape; it may be a coroutine function. `view` makes of
     its result something with (some of) the fields of a `Reply`; without it they are looked for in the result itself, a mapping or an object.
@@ -58,10 +60,16 @@ def check(
     before = _run(assembler, stream, (), feed)
     if before.error is not None:
         raise LawBroken(f"the assembler fails on the stream as it was recorded: {before}") from before.error
-    if mutators is not None:
-        _hold(assembler, stream, before, mutators, feed, view)
-    else:
+    if mutators is None:
         _search(assembler, stream, before, levels, feed, view)
+    elif chosen := [settled(each, stream) for each in mutators]:
+        _hold(assembler, stream, before, chosen, feed, view)
+    elif comparable(before.value, view):
+        verdict(stream, stream, (), before.value, view)
+    else:
+        raise NotApplicable(
+            f"{type(before.value).__name__} has none of the fields of a Reply to compare", mend="give view="
+        )
 
 
 def _search(

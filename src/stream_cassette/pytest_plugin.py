@@ -106,7 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if assembler := config.getoption("--stream-assembler"):
         from .collecting import assembler_of
 
-        assembler_of(assembler)
+        assembler_of(assembler, config.rootpath)
     if config.getoption("--stream-orphans"):
         from .orphans import Orphans
 

@@ -50,7 +50,6 @@ MUTATORS: tuple[type[Mutator], ...] = (
     Ping,
     UnknownEvents,
     FinishWithLastContent,
-    Quirk,
     DropUsage,
     CutBeforeFinish,
     CutAfterFrame,
@@ -65,10 +64,11 @@ MUTATORS: tuple[type[Mutator], ...] = (
     ReverseFragments,
     DropFragment,
     DuplicateFragment,
+    Quirk,
 )
-"""Every mutator, from the wire up."""
+"""Every mutator, from the wire up; what rare servers do comes last, so that it hides no plainer fault."""
 
-LEVELS: tuple[Level, ...] = ("wire", "framing", "deltas", "quirk", "loss", "cut", "limit", "fault", "damage")
+LEVELS: tuple[Level, ...] = ("wire", "framing", "deltas", "loss", "cut", "limit", "fault", "damage", "quirk")
 
 
 def instances(stream: Stream, *levels: str) -> list[Mutator]:

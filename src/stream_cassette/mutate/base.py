@@ -146,7 +146,12 @@ def with_deltas(stream: Stream, said: Sequence[Sequence[Delta]]) -> Stream:
             edit.append([slot.frame])
         else:
             edit.append(written(dialect, deltas, slot.frame))
-    flat = iter(dialect.finish([frame for frames in edit for frame in frames]))
+    return with_numbers(stream, edit)
+
+
+def with_numbers(stream: Stream, edit: Sequence[Sequence[Frame]]) -> Stream:
+    """`with_frames`, after the dialect has put in order what a change put out of it."""
+    flat = iter(speaker(stream).finish([frame for frames in edit for frame in frames]))
     return with_frames(stream, [[next(flat) for _ in frames] for frames in edit])
 
 

@@ -23,7 +23,7 @@ from ..model import (
     UsageUpdate,
 )
 from ..stream import Stream
-from .base import Mutator, Slot, finish_slot, pick, slots, speaker, with_deltas, with_frames, written
+from .base import Mutator, Slot, finish_slot, pick, slots, speaker, with_deltas, with_numbers, written
 from .laws import SAME, Law
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _with_own_event(stream: Stream, out: list[list[Delta]], finish: int, usage: 
     for at, deltas in enumerate(out):
         kept = [next(places)] if deltas or not found[at].deltas else []
         edit.append([*kept, *(own if at == finish else [])])
-    return with_frames(stream, edit)
+    return with_numbers(stream, edit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +304,7 @@ class _Insert(_Deltas):
                 edit[at][:0] = dialect.write(deltas, found[at].frame)
         if all(len(frames) == 1 for frames in edit):
             raise NotApplicable("there is no content, or this wire has nothing that says nothing")
-        flat = iter(dialect.finish([frame for frames in edit for frame in frames]))
-        return with_frames(stream, [[next(flat) for _ in frames] for frames in edit])
+        return with_numbers(stream, edit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,10 @@ def settled(spec: Spec, stream: Stream) -> Mutator:
     """The mutator that `spec` means for this stream. Of a class it is the middle one of its instances: `NotApplicable` where there is none."""
     if isinstance(spec, Mutator):
         return spec
+    if not (isinstance(spec, type) and issubclass(spec, Mutator)):
+        raise TapeError(
+            f"{spec!r} is no mutator", mend="write one, such as Ping(1), or its class; level names go into levels="
+        )
     choices = spec.instances(stream)
     if not choices:
         raise NotApplicable(f"{spec.__name__} has nothing to act on")

@@ -16,6 +16,7 @@ _MOST_SHOWN = 1500  # characters of the mutated stream in a failure
 def told(stream: Stream, mutated: Stream, mutators: Sequence[Mutator], faults: Sequence[str], feed: str) -> str:
     """A failure as a person needs it: the mutators as code, what broke, the mutated stream, and the lines that repeat and keep it."""
     resolved = _resolved(stream, mutators)
+    names = ", ".join(sorted({type(each).__name__ for each in resolved}))
     code = f"[{', '.join(map(repr, resolved))}]"
     reads = mutated.exchange.reads
     body = mutated.body.decode("utf-8", "backslashreplace")
@@ -26,8 +27,13 @@ def told(stream: Stream, mutated: Stream, mutators: Sequence[Mutator], faults: S
         *(f"  broken:  {fault}" for fault in faults),
         f"  fed:     {feed}; {len(mutated.body)} bytes in {len(reads)} reads, {mutated.spoken}",
         *(f"    | {line}" for line in shown.splitlines()),
-        f"  again:   check(assembler, stream, {code}, feed={feed!r})",
-        f"  keep it: save('cassettes/regressions/name.yaml', stream, {code})",
+        *(
+            [f"  with:    from stream_cassette import fuzz; from stream_cassette.mutate import {names}"]
+            if names
+            else []
+        ),
+        f"  again:   fuzz.check(assembler, stream, {code}, feed={feed!r})   # stream: a Stream, or the name of its cassette",
+        *([f"  keep it: fuzz.save('cassettes/regressions/name.yaml', stream, {code})"] if names else []),
     ]
     return "\n".join(lines)
 

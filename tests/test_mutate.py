@@ -218,6 +218,7 @@ NOTHING_TO_DO: list[tuple[Mutator, Stream, str]] = [
     (MergeDeltas(), PLAIN, "no two neighbours"),
     (InterleaveToolCalls((0, 1)), PLAIN, "no tool call"),
     (InterleaveToolCalls((0, 1)), InterleaveToolCalls((0, 1)).apply(CALLS), "take turns like that already"),
+    (InterleaveToolCalls((0, 1)), Quirk("index-all-zero").apply(CALLS), "to which call a piece belongs"),
     (MoveUsage("own"), PLAIN, "there is no usage"),
     (MoveUsage("finish"), MoveUsage("finish").apply(CALLS), "stands there already"),
     (CumulativeUsage(), PLAIN, "no output tokens"),

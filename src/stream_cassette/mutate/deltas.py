@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import NotApplicable
-from ..lanes import Lane
+from ..lanes import Lane, resolve
 from ..model import (
     Arguments,
     Delta,
@@ -154,8 +154,6 @@ class InterleaveToolCalls(_Deltas):
         }
         if len([queue for queue in queues.values() if queue]) < 2:
             raise NotApplicable("there are no two calls with arguments")
-        if any(delta.key.index is None and delta.key.id is None for queue in queues.values() for delta in queue):
-            raise NotApplicable("this stream does not say to which call a piece belongs")
         starts = [delta for *_, delta in places if isinstance(delta, ToolCallStart) and not delta.key.listed]
         moved = {id(delta) for delta in [*starts, *(delta for queue in queues.values() for delta in queue)]}
         ends = [delta for *_, delta in places if id(delta) not in moved]
@@ -165,6 +163,9 @@ class InterleaveToolCalls(_Deltas):
             out[at][place] = delta
         if out == said(found):
             raise NotApplicable("the calls take turns like that already")
+        owners = {id(delta): lane for _, _, lane, delta in places}
+        if not _still_told_apart([delta for deltas in out for delta in deltas], owners):
+            raise NotApplicable("this stream does not say to which call a piece belongs")
         return with_deltas(stream, out)
 
     def resolve(self, stream: Stream) -> InterleaveToolCalls:
@@ -181,6 +182,16 @@ class InterleaveToolCalls(_Deltas):
 
         turns = st.sampled_from([(0, 1), (1, 0)]) | st.lists(st.integers(0, 2), min_size=2, max_size=6).map(tuple)
         return st.builds(cls, turns)
+
+
+def _still_told_apart(deltas: Sequence[Delta], owners: Mapping[int, Lane]) -> bool:
+    """Does every piece still belong to the call it belonged to? Where all calls have one number, only their order told them apart."""
+    now: dict[Lane, Lane | None] = {}
+    for delta, lane in zip(deltas, resolve(deltas), strict=True):
+        owner = owners.get(id(delta))
+        if owner is not None and now.setdefault(owner, lane) != lane:
+            return False
+    return len(set(now.values())) == len(now)
 
 
 def _call_deltas(found: Sequence[Slot]) -> list[tuple[int, int, Lane, Delta]]:

@@ -45,7 +45,7 @@ FLOORS: list[list[str]] = [
     ["stream"],
     ["strategies", "mutate.laws", "mutate.base", "mutate.*", "mutate", "mutate.items"],
     ["hosts", "matching", "decoding", "recording", "playing", "settling", "tape"],
-    ["settings", "clients.*", "clients", "server", "snapshot", "fuzz", "invariants"],
+    ["settings", "clients.*", "clients", "server", "snapshot", "fuzz", "gateways", "invariants"],
     ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "cli"],
     [""],
 ]
@@ -66,7 +66,7 @@ HEAVY = {
     },
     "deepdiff": {"snapshot"},
     "httpx": {"clients.httpx"},
-    "httpx2": {"clients.httpx", "demo"},
+    "httpx2": {"gateways", "clients.httpx", "demo"},
     "h11": {"server"},
     "rich": {"demo"},
     "pytest": {"pytest_plugin", "hooks", "orphans", "collecting"},

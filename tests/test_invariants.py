@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import httpx2
 import pytest
 
 from broken import BROKEN, Loop
-from stream_cassette import Assembler, assemble, invariants
-from stream_cassette.errors import LawBroken, NotApplicable
-from stream_cassette.model import Arguments, Finish, Key, Start, Text, ToolCallStart
-from stream_cassette.mutate import DropUsage, Ping
+from stream_cassette import Assembler, assemble, invariants, serve
+from stream_cassette.errors import LawBroken, NotApplicable, TapeError
+from stream_cassette.model import Arguments, Exchange, Finish, Key, Read, Request, Start, Text, ToolCallStart
+from stream_cassette.mutate import CutBeforeFinish, Disconnect, DropUsage, HttpError, OneByteReads, Ping
 from streams import CALLS, EVERY, chat
 
 CALL, PIECE = ToolCallStart(Key(0, 0, "a"), "function", "f"), Arguments(Key(0, 0), "{}")
@@ -135,9 +136,58 @@ def test_relay_finds_what_a_gateway_loses() -> None:
                 json.loads(text)
             yield data
 
-    with pytest.raises(LawBroken, match="relay: got"):
+    def mending(reads: Iterable[bytes]) -> bytes:
+        return b"".join(reads) + b'\n\ndata: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+
+    with pytest.raises(LawBroken, match="relay: expected"):
         invariants.relay(without_usage, CALLS)
-    with pytest.raises(json.JSONDecodeError):
+    with pytest.raises(LawBroken, match="JSONDecodeError"):
         invariants.relay(reparsing, CALLS, "wire")
+    with pytest.raises(LawBroken, match="a clean success of a stream that broke"):
+        invariants.relay(mending, CALLS, [CutBeforeFinish()])
     with pytest.raises(NotApplicable, match="no mutator of 'loss'"):
         invariants.relay(without_usage, DropUsage().apply(CALLS), "loss")
+
+
+class App:
+    """An ASGI gateway: asks its provider, tries again once, and passes the bytes on, changed by `change`."""
+
+    def __init__(self, provider: str = "https://api.example.com", change: Any = lambda data: data) -> None:
+        self.provider, self.change = provider, change
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        event = await receive()
+        async with httpx2.AsyncClient() as client:
+            for _ in range(2):
+                async with client.stream("POST", self.provider + scope["path"], content=event["body"]) as response:
+                    if response.status_code < 500:
+                        await send(
+                            {
+                                "type": "http.response.start",
+                                "status": 200,
+                                "headers": [(b"content-type", b"text/event-stream")],
+                            }
+                        )
+                        async for data in response.aiter_raw():
+                            await send({"type": "http.response.body", "body": self.change(data), "more_body": True})
+                        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                        return
+
+
+def test_an_asgi_application_is_a_gateway() -> None:
+    invariants.relay(App(), CALLS, [Ping(1), OneByteReads(), CutBeforeFinish(), Disconnect(700), HttpError(503)])
+    with pytest.raises(LawBroken, match="relay: expected"):
+        invariants.relay(App(change=lambda data: data.replace(b"Oban", b"Olban")), CALLS, [Ping(1)])
+
+
+def test_a_running_server_is_a_gateway() -> None:
+    with invariants.upstream() as provider:
+
+        def forward(request: Request) -> Exchange:
+            response = httpx2.post(provider.url + "/v1/chat/completions", content=request.body)
+            return Exchange(request, 200, (("content-type", "text/event-stream"),), (Read(0, response.content),))
+
+        with serve(forward, paced=False) as gateway:
+            invariants.relay(gateway.url, CALLS, [Ping(1), CutBeforeFinish()], upstream=provider)
+    with pytest.raises(TapeError, match="needs its upstream"):
+        invariants.relay("http://127.0.0.1:1", CALLS)

@@ -11,10 +11,11 @@ from .assembler import Assembler as Reference
 from .assembler import assemble
 from .errors import LawBroken, NotApplicable, UnknownDialect
 from .fuzz import check, fed, stream_of
-from .model import Reply
-from .mutate import CutAfterFrame, CutInsideFrame, Mutator, instances, mutate
+from .gateways import PROMPT, Gateway, Upstream, through, upstream
+from .model import Exchange, Request
+from .mutate import CutAfterFrame, CutInsideFrame, Mutator, answers, instances, mutate
 from .mutate.base import finish_slot, slots
-from .mutate.laws import View
+from .mutate.laws import CUT, Law, Outcome, View, broken
 from .mutate.telling import told
 from .stream import Stream
 
@@ -118,30 +119,47 @@ def _stalls(mine: Incremental, reference: Reference, stream: Stream, look: View)
         text, calls = now, shown
 
 
-Gateway = Callable[[Iterable[bytes]], Iterable[bytes] | bytes]
+def relay(
+    gateway: Gateway,
+    source: Source,
+    mutators: Sequence[Mutator] | str = "all",
+    *,
+    request: Request = PROMPT,
+    upstream: Upstream | None = None,
+) -> None:
+    """What a gateway passes on says the same as what it got, under every mutator; of a stream that broke it passes on no more, and no clean success.
 
-
-def relay(gateway: Gateway, source: Source, mutators: Sequence[Mutator] | str = "all") -> None:
-    """What a gateway passes on says the same as what it got: `assemble(gateway(reads)) == assemble(reads)` under every mutator.
-
-    `gateway` takes the reads of the upstream reply and gives the bytes, or the reads, of its own. `mutators`: level names as in `fuzz.check`, or a
-    list, each on its own.
+    `gateway`: a function from the reads of the upstream reply to the bytes or reads of its own; an ASGI application, whose own requests over httpx or
+    httpx2 get the mutated stream; or the base URL of a server that was started with the `url` of an `upstream()`. The last two are asked with `request`,
+    whose `url` is a path. `mutators`: a level name or `"all"`, or a list, each on its own.
     """
     stream = stream_of(source)
     chosen = instances(stream, mutators) if isinstance(mutators, str) else list(mutators)
     if not chosen:
         raise NotApplicable(f"no mutator of {mutators!r} acts on this stream")
+    passed_on = through(gateway, request, upstream)
     for each in [[], *([one] for one in chosen)]:
         mutated = mutate(stream, each)
-        sent, got = mutated.reply, _relayed(gateway, mutated)
-        if got != sent:
-            raise LawBroken(told(stream, mutated, each, [f"relay: got {sent!r}, passed on {got!r}"], "bytes"))
+        sent = mutated.reply
+        law = CUT if sent.errors or not sent.complete else Law()
+        got = _relayed(passed_on, stream, each)
+        if faults := broken(law, Outcome(sent), got, sent):
+            raise LawBroken(
+                told(stream, mutated, each, [f"relay: {fault}" for fault in faults], "bytes")
+            ) from got.error
 
 
-def _relayed(gateway: Gateway, stream: Stream) -> Reply:
-    out = gateway(fed(stream, "bytes"))
-    reads = [out] if isinstance(out, bytes) else list(out)
+def _relayed(
+    passed_on: Callable[[Sequence[Exchange]], list[bytes]], stream: Stream, mutators: Sequence[Mutator]
+) -> Outcome:
     try:
-        return assemble(reads)
-    except UnknownDialect:  # a gateway may translate, but what broke early says too little to be recognised
-        return assemble(reads, dialect=stream.spoken)
+        reads = passed_on(answers(stream, mutators))
+        try:
+            return Outcome(assemble(reads))
+        except UnknownDialect:  # a gateway may translate, but what broke early says too little to be recognised
+            return Outcome(assemble(reads, dialect=stream.spoken))
+    except Exception as error:  # noqa: BLE001 - of the gateway, or of reading what it broke off
+        return Outcome(error=error)
+
+
+__all__ = ["Incremental", "arguments", "prefix", "progress", "relay", "split", "upstream"]

@@ -393,6 +393,25 @@ def test_modules_of_one_name_and_odd_test_names_have_files_of_their_own(
     run(project, "--import-mode=importlib").assert_outcomes(passed=8)
 
 
+def test_two_test_folders_keep_their_names(project: pytest.Pytester, provider: Server) -> None:
+    write(project, TEST, "one/test_agent.py")
+    write(project, TEST, "two/test_agent.py")
+    run(project, "--stream-record=once", "--import-mode=importlib", "-o", "testpaths=one two").assert_outcomes(passed=2)
+    for folder in ("one", "two"):
+        assert (project.path / "cassettes" / folder / "test_agent" / "test_weather.yaml").exists()
+
+
+def test_parameters_that_differ_in_separators_have_files_of_their_own(
+    project: pytest.Pytester, provider: Server
+) -> None:
+    text = TEST.replace("@pytest", '@pytest.mark.parametrize("x", ["a::b", "a.b"])\n@pytest').replace(
+        "(stream_cassette)", "(stream_cassette, x)"
+    )
+    write(project, text)
+    run(project, "--stream-record=once").assert_outcomes(passed=2)
+    assert len(list(project.path.glob("cassettes/test_agent/*.yaml"))) == 2
+
+
 def test_a_module_outside_the_test_folders(project: pytest.Pytester, provider: Server) -> None:
     write(project, TEST, "checks/test_agent.py")
     run(project, "--stream-record=once", "checks").assert_outcomes(passed=1)

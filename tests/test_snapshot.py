@@ -26,6 +26,10 @@ from stream_cassette.model import TextPart
 from stream_cassette.snapshot import Snapshot, SnapshotFile, differences, load, plain, save
 
 
+class Number(float):
+    """As numpy's float64 is one."""
+
+
 class Colour(enum.StrEnum):
     RED = "red"
 
@@ -52,6 +56,7 @@ class Model(pydantic.BaseModel):
         (None, None),
         (True, True),
         (1.5, 1.5),
+        (Number(1.5), 1.5),
         ("a", "a"),
         (Colour.RED, "red"),
         (Reply((TextPart("Hi"),), "stop"), {"text": "Hi", "finish_reason": "stop"}),
@@ -72,6 +77,13 @@ class Model(pydantic.BaseModel):
 def test_plain(value: Any, expected: Any) -> None:
     assert plain(value) == expected
     assert type(plain(value)) is type(expected)
+
+
+def test_a_value_in_a_circle_is_refused() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    with pytest.raises(SnapshotError, match="in a circle"):
+        plain(circle)
 
 
 @pytest.mark.parametrize("value", [object(), Point, print])

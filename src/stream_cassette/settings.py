@@ -145,11 +145,13 @@ def _known(what: str, nodeid: str, given: Mapping[str, Any], names: Sequence[str
 
 def _own_name(nodeid: str, rootdir: Path, testpaths: Sequence[Path], module: Path) -> str:
     """`<module under its test folder>/<test>`: two modules of one name in two folders do not meet."""
-    base = next(
-        (path for path in sorted(testpaths, key=lambda path: -len(path.parts)) if module.is_relative_to(path)), rootdir
+    # With several test folders each keeps its own name in the path.
+    base = (
+        next((path for path in testpaths if module.is_relative_to(path)), rootdir) if len(testpaths) == 1 else rootdir
     )
     folder = (module.relative_to(base) if module.is_relative_to(base) else Path(module.name)).with_suffix("")
-    return f"{folder.as_posix()}/{_file_name('.'.join(nodeid.split('::')[1:]))}"
+    test, bracket, parameters = nodeid.partition("[")  # what stands in brackets may hold `::` of its own
+    return f"{folder.as_posix()}/{_file_name('.'.join(test.split('::')[1:]) + bracket + parameters)}"
 
 
 def _file_name(test: str) -> str:

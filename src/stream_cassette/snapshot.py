@@ -39,31 +39,42 @@ def plain(value: Any) -> Any:
     Of an object of a provider's SDK what was sent is kept, not the fields that this version of the SDK knows besides.
     Raises `SnapshotError`, naming the type, for a value that has no such form.
     """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise SnapshotError("a value is nested too deeply, or in a circle", mend="compare a part of it") from None
+
+
+def _plain(value: Any) -> Any:
     match value:
-        case None | bool() | int() | float() if not isinstance(value, enum.Enum):
+        case None | bool():
             return value
+        case int() | float() if not isinstance(value, enum.Enum):
+            return (
+                int(value) if isinstance(value, int) else float(value)
+            )  # numpy's float is a float, but yaml knows none
         case str() if not isinstance(value, enum.Enum):
             return _text(value)
         case enum.Enum():
-            return plain(value.value)
+            return _plain(value.value)
         case Reply():
-            return plain(assembled(value))
+            return _plain(assembled(value))
         case Mapping():
             return _mapping(value)
         case tuple() if hasattr(value, "_asdict"):
             return _mapping(value._asdict())
         case list() | tuple():
-            return [plain(inner) for inner in value]
+            return [_plain(inner) for inner in value]
         case set() | frozenset():
-            return sorted((plain(inner) for inner in value), key=_canonical)
+            return sorted((_plain(inner) for inner in value), key=_canonical)
         case bytes():
             return value.decode("utf-8", "backslashreplace")
         case _ if isinstance(value, _AS_TEXT):
             return str(value)
         case _ if hasattr(value, "model_dump"):
-            return plain(_model(value))
+            return _plain(_model(value))
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         case _:
             raise SnapshotError(
                 f"a {type(value).__qualname__} cannot be stored as a snapshot",

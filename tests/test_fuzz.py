@@ -29,6 +29,7 @@ from stream_cassette.mutate import (
     Mutator,
     OneByteReads,
     Ping,
+    Quirk,
     Rechunk,
     Refragment,
     Truncate,
@@ -109,6 +110,12 @@ def test_a_correct_assembler_holds(searching: None) -> None:
     fuzz.check(Loop(), CALLS, levels=PLAIN_LEVELS)
     with pytest.raises(LawBroken, match="Quirk"):
         fuzz.check(Loop(), CALLS)
+
+
+def test_a_spelling_that_is_there_already_is_not_written_again() -> None:
+    fuzz.check(assemble, CALLS, [Quirk("x-groq-usage"), CumulativeUsage()])
+    with pytest.raises(NotApplicable):
+        fuzz.check(assemble, CALLS, [Quirk("x-groq-usage"), CumulativeUsage(), Quirk("x-groq-usage")])
 
 
 @pytest.mark.parametrize("feed", ["frames", "payloads"])

@@ -58,7 +58,8 @@ def _x_groq(payloads: list[Payload]) -> list[list[Payload]]:
     usage: Payload = {}
     for payload in payloads:
         usage |= {name: value for name, value in _usage(payload).items() if value is not None}
-    if not ends or not usage:
+    spelled = any(as_dict(payload.get("x_groq")).get("usage") for payload in payloads)
+    if not ends or not usage or spelled:  # what is within `x_groq` already is the last word and must stay so
         return [[payload] for payload in payloads]
     carriers = [payload.get("choices") == [] and bool(_usage(payload)) for payload in payloads]
     for payload in payloads:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anthropic
@@ -171,6 +173,14 @@ def test_what_does_not_act_on_a_cassette_is_not_applicable(project: pytest.Pytes
     result.stdout.fnmatch_lines(["*not applicable: there is no usage*"])
     assert stream_cassette.collecting.summary({}) == []
     assert stream_cassette.collecting.summary({"passed": [object()]}) == []
+    report = SimpleNamespace(user_properties=[("someone", "else's")])
+    assert stream_cassette.collecting.summary({"passed": [report]}) == []
+
+
+def test_an_assembler_in_the_root_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "assembler_in_the_root.py").write_text("def mine(events):\n    return 7\n")
+    assert stream_cassette.collecting.assembler_of("assembler_in_the_root:mine", tmp_path)(()) == 7
 
 
 def test_items_come_from_the_arguments_alone() -> None:

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from stream_cassette import assemble, synthesize
-from stream_cassette.framing import jsonlines
-from stream_cassette.model import OpaquePart, Reply, TextPart, ToolCall
+from stream_cassette import assemble, jsontext, synthesize
+from stream_cassette.dialects import dialect
+from stream_cassette.framing import jsonlines, sse
+from stream_cassette.model import (
+    Delta,
+    Key,
+    OpaquePart,
+    PartStart,
+    Reasoning,
+    ReasoningPart,
+    Reply,
+    Signature,
+    Start,
+    Text,
+    TextPart,
+    ToolCall,
+)
 
 
 def events(*payloads: Any) -> bytes:
@@ -192,3 +207,58 @@ def test_a_cut_json_body_of_quotes_is_looked_at_once() -> None:
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
 def test_reads_of_any_bytes_like_kind(kind: Any) -> None:
     assert assemble([kind(events(chunk(content="Hi")))]).text == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "said"),
+    [
+        ("text", {"type": "text", "text": "old"}, [Text(Key(), "new")]),
+        ("reasoning", {"type": "thinking", "thinking": "old", "signature": ""}, [Reasoning(Key(), "new")]),
+        ("reasoning", {"type": "thinking", "thinking": "", "signature": "s"}, [Signature(Key(), "new")]),
+    ],
+)
+def test_content_that_rides_in_the_start_of_its_block_is_written_there(
+    kind: str, block: dict[str, Any], said: list[Delta]
+) -> None:
+    like = sse.encode(
+        json.dumps({"type": "content_block_start", "index": 0, "content_block": block}), "content_block_start"
+    )
+    (frame,) = dialect("anthropic").write(
+        [PartStart(Key(index=0), kind), *(replace(each, key=Key(index=0)) for each in said)], like
+    )
+    assert dialect("anthropic").read(frame) == [
+        PartStart(Key(index=0), kind),
+        *(replace(each, key=Key(index=0)) for each in said),
+    ]
+
+
+def test_a_type_that_stands_on_the_event_line_alone_is_in_the_payload() -> None:
+    assert dialect("anthropic").payload(sse.encode('{"index":0}', "content_block_stop")) == {
+        "type": "content_block_stop",
+        "index": 0,
+    }
+
+
+def test_a_whole_message_with_reasoning() -> None:
+    message = {"role": "assistant", "reasoning_content": "hm", "content": "yes"}
+    body = json.dumps(
+        {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    )
+    assert assemble([body.encode()]).parts == (ReasoningPart("hm"), TextPart("yes"))
+
+
+def test_a_role_after_the_text_has_a_chunk_of_its_own() -> None:
+    like = sse.encode(
+        json.dumps({"candidates": [{"index": 0, "content": {"parts": [{"text": "a"}], "role": "model"}}]})
+    )
+    frames = dialect("gemini").write([Text(Key(), "a"), Start(Key(), "model")], like)
+    text, start = [delta for frame in frames for delta in dialect("gemini").read(frame)]
+    assert isinstance(text, Text)
+    assert text.text == "a"
+    assert isinstance(start, Start)
+    assert len(frames) == 2
+
+
+def test_json_that_is_nested_too_deeply_for_any_parser() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        jsontext.parse("[" * 200_000 + "]" * 200_000)

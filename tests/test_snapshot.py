@@ -23,6 +23,7 @@ from strategies import json_values
 from stream_cassette import Reply
 from stream_cassette.errors import CassetteError, SnapshotError
 from stream_cassette.model import TextPart
+from stream_cassette.pytest_plugin import pytest_assertrepr_compare
 from stream_cassette.snapshot import Snapshot, SnapshotFile, differences, load, plain, save
 
 
@@ -311,3 +312,7 @@ def test_what_would_not_read_back_is_not_written(tmp_path: Path, monkeypatch: py
     with pytest.raises(SnapshotError, match="would not read back"):
         save(tmp_path / "t.snap.yaml", {1: 1})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_comparisons_are_left_to_pytest() -> None:
+    assert pytest_assertrepr_compare("!=", {}, []) is None

@@ -281,13 +281,9 @@ def _unmutated(item: pytest.Item) -> str:
     from .mutate.items import name_of
 
     head = item.nodeid.partition("[")[0]
-    others = [each for each in callspec.id.split("-") if each]
-    mutator = name_of(callspec.params["_stream_mutation"]).split("-")
-    for start in range(len(others)):
-        if others[start : start + len(mutator)] == mutator:
-            others[start : start + len(mutator)] = []
-            break
-    return f"{head}[{'-'.join(others)}]" if others else head
+    mutator = name_of(callspec.params["_stream_mutation"])
+    others = f"-{callspec.id}-".replace(f"-{mutator}-", "-", 1)[1:-1]
+    return f"{head}[{others}]" if others else head
 
 
 _INI = ("dir", "ignore", "secrets", "allow_hosts", "allow_loopback", "keep_failures", "unplayed", "max_age")

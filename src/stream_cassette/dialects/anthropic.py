@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from .. import jsontext
 from ..framing import sse
@@ -340,6 +340,8 @@ class _Writer:
                 self._open("error", error={"type": type_, "message": message} if payload is None else payload)
             case Refusal() | Whole() | ArgumentsAt():
                 pass  # this wire has no words for them
+            case _:
+                assert_never(delta)
 
     def _open_block(self, key: Key, block: dict[str, Any], *joins: type) -> None:
         rides = self._lent.get("type") == "content_block_start"

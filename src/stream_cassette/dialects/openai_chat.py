@@ -423,7 +423,7 @@ class _Writer:
                 to[wire_name(kind)] = [payload] if kind in _LISTED else payload
             case Text(_, text):
                 to["content"] = text
-            case Refusal(_, text):
+            case Refusal(_, text):  # pragma: no branch - what has no rank does not come here
                 to["refusal"] = text
 
     def _reasoning_names(self) -> list[str]:

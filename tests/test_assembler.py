@@ -225,15 +225,18 @@ def test_equality_is_of_what_was_said() -> None:
         reply, id="other", model="other", role=None, warnings=("w",), usage=Usage(1, raw={"y": 2}), ended=True
     )
     assert reply == same
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"finish_reason": "length"},
         {"usage": None},
         {"usage": Usage(1, 0)},
         {"errors": (ReplyError("e"),)},
         {"parts": ()},
-    ):
-        assert reply != dataclasses.replace(reply, **change)  # type: ignore[arg-type]
+    )
+    for change in changes:
+        assert reply != dataclasses.replace(reply, **change)
     assert reply != "a"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(reply)
     assert ReplyError("e", "one") == ReplyError("e", "two")
 
 

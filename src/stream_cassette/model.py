@@ -546,9 +546,6 @@ class Reply:
     def __eq__(self, other: object) -> bool:
         return self._compared() == other._compared() if isinstance(other, Reply) else NotImplemented
 
-    # Parts carry JSON values, so a reply cannot be a key.
-    __hash__ = None  # type: ignore[assignment]
-
     __repr__ = _short_repr
 
 

@@ -162,9 +162,6 @@ class SnapshotFile:
 class Snapshot:
     """Equal to what is stored for the same comparison of the test: the first `==` to the first value, and so on."""
 
-    # A snapshot is compared, never looked up.
-    __hash__ = None  # type: ignore[assignment]
-
     def __init__(
         self,
         file: SnapshotFile,

@@ -47,11 +47,13 @@ from .base import (
     as_list,
     as_text,
     common_losses,
+    first_choice_losses,
     opaque_kind,
     payload_of,
     read_error,
     read_frame,
     read_usage,
+    typed_payload_of,
     wire_name,
     write_usage,
 )
@@ -114,10 +116,7 @@ class Anthropic:
                 return 0  # a ping says nothing: Anthropic's legacy completions send it too
 
     def payload(self, frame: Frame) -> Any:
-        payload = payload_of(frame)
-        if isinstance(payload, dict) and "type" not in payload and frame.event != "message":
-            return {"type": frame.event, **payload}
-        return payload
+        return typed_payload_of(frame)
 
     def read(self, frame: Frame) -> list[Delta]:
         return read_frame(frame, self.deltas)
@@ -171,8 +170,7 @@ class Anthropic:
         return out
 
     def losses(self, reply: Reply) -> tuple[str, ...]:
-        out = [loss for part in reply.parts if (loss := _loss(part))]
-        out += ["the choices but the first"] if reply.choices else []
+        out = first_choice_losses(reply, _loss)
         return tuple(out + common_losses(reply, USAGE))
 
 

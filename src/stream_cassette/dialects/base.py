@@ -164,6 +164,14 @@ def payload_of(frame: Frame) -> Any:
         return None
 
 
+def typed_payload_of(frame: Frame) -> Any:
+    """The same, with the `type` that some servers write on the event line alone."""
+    payload = payload_of(frame)
+    if isinstance(payload, dict) and "type" not in payload and frame.event != "message":
+        return {"type": frame.event, **payload}
+    return payload
+
+
 def read_frame(frame: Frame, deltas: Callable[[Any, str], list[Delta]]) -> list[Delta]:
     """What a frame with a JSON payload says, by `deltas`; and what one without says to every dialect."""
     text = _payload_text(frame)
@@ -379,6 +387,12 @@ def untyped_errors(reply: Reply) -> list[str]:
         for error in reply.errors
         if error.type != (read_error(error.payload).type if isinstance(error.payload, dict) else "error")
     ]
+
+
+def first_choice_losses(reply: Reply, loss_of: Callable[[Any], str | None]) -> list[str]:
+    """What of the parts gets lost, and that all choices but the first do, on a wire that has only one."""
+    out = [loss for part in reply.parts if (loss := loss_of(part))]
+    return [*out, "the choices but the first"] if reply.choices else out
 
 
 def common_losses(reply: Reply, counts: UsageNames, *, details: bool = False) -> list[str]:

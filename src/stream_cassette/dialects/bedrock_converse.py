@@ -44,6 +44,7 @@ from .base import (
     as_int,
     as_text,
     common_losses,
+    first_choice_losses,
     read_error,
     read_usage,
     write_damage,
@@ -149,8 +150,7 @@ class BedrockConverse:
         return out
 
     def losses(self, reply: Reply) -> tuple[str, ...]:
-        out = [loss for part in reply.parts if (loss := _loss(part))]
-        out += ["the choices but the first"] if reply.choices else []
+        out = first_choice_losses(reply, _loss)
         out += ["an end mark without a finish reason"] if reply.ended and reply.finish_reason is None else []
         return tuple(out + common_losses(reply, USAGE))
 

@@ -45,6 +45,7 @@ from .base import (
     as_int,
     as_text,
     common_losses,
+    first_choice_losses,
     payload_of,
     read_error,
     read_frame,
@@ -157,8 +158,7 @@ class Cohere:
         return out
 
     def losses(self, reply: Reply) -> tuple[str, ...]:
-        out = [loss for part in reply.parts if (loss := _loss(part))]
-        out += ["the choices but the first"] if reply.choices else []
+        out = first_choice_losses(reply, _loss)
         return tuple(out + untyped_errors(reply) + common_losses(reply, USAGE))
 
 

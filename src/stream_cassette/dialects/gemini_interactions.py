@@ -43,6 +43,7 @@ from .base import (
     as_list,
     as_text,
     common_losses,
+    first_choice_losses,
     payload_of,
     read_error,
     read_frame,
@@ -144,8 +145,7 @@ class GeminiInteractions:
         return out
 
     def losses(self, reply: Reply) -> tuple[str, ...]:
-        out = [loss for part in reply.parts if (loss := _loss(part))]
-        out += ["the choices but the first"] if reply.choices else []
+        out = first_choice_losses(reply, _loss)
         return tuple(out + common_losses(reply, USAGE))
 
 

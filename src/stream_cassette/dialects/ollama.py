@@ -51,6 +51,7 @@ from .base import (
     as_list,
     as_text,
     common_losses,
+    first_choice_losses,
     is_open,
     object_loss,
     payload_of,
@@ -144,8 +145,7 @@ class Ollama:
     def losses(self, reply: Reply) -> tuple[str, ...]:
         kinds = Counter(type(part).__name__ for part in reply.parts if isinstance(part, TextPart | ReasoningPart))
         out = [f"{count} separate {kind}s (all are joined)" for kind, count in kinds.items() if count > 1]
-        out += [loss for part in reply.parts if (loss := _loss(part))]
-        out += ["the choices but the first"] if reply.choices else []
+        out += first_choice_losses(reply, _loss)
         return tuple(out + untyped_errors(reply) + common_losses(reply, USAGE))
 
 

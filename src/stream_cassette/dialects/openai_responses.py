@@ -37,8 +37,10 @@ from .base import (
     as_int,
     as_text,
     common_losses,
+    first_choice_losses,
     payload_of,
     read_frame,
+    typed_payload_of,
 )
 from .openai_responses_composing import Composer
 from .openai_responses_quirks import QUIRKS
@@ -83,10 +85,7 @@ class OpenAIResponses:
                 return 0
 
     def payload(self, frame: Frame) -> Any:
-        payload = payload_of(frame)
-        if isinstance(payload, dict) and "type" not in payload and frame.event != "message":
-            return {"type": frame.event, **payload}
-        return payload
+        return typed_payload_of(frame)
 
     def read(self, frame: Frame) -> list[Delta]:
         return read_frame(frame, self.deltas)
@@ -111,8 +110,7 @@ class OpenAIResponses:
         return _numbered(restated)
 
     def losses(self, reply: Reply) -> tuple[str, ...]:
-        out = [loss for part in reply.parts if (loss := _loss(part))]
-        out += ["the choices but the first"] if reply.choices else []
+        out = first_choice_losses(reply, _loss)
         return tuple(out + common_losses(reply, USAGE, details=True))
 
 

@@ -47,10 +47,10 @@ from .base import (
     as_dict,
     as_text,
     common_losses,
-    payload_of,
     read_error,
     read_frame,
     read_usage,
+    typed_payload_of,
     write_damage,
     write_usage,
 )
@@ -118,10 +118,7 @@ class ToolEvents:
                 return 0
 
     def payload(self, frame: Frame) -> Any:
-        payload = payload_of(frame)
-        if isinstance(payload, dict) and "type" not in payload and frame.event != "message":
-            return {"type": frame.event, **payload}
-        return payload
+        return typed_payload_of(frame)
 
     def read(self, frame: Frame) -> list[Delta]:
         return read_frame(frame, self.deltas)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ..arguments import parse_arguments
 from ..errors import NotApplicable
@@ -91,7 +91,7 @@ class _OneFragment(_Damage):
     def apply(self, stream: Stream) -> Stream:
         return self._apply(stream, self.call)
 
-    def resolve(self, stream: Stream):  # type: ignore[no-untyped-def]
+    def resolve(self, stream: Stream) -> Self:
         found = slots(stream)
         calls = calls_of(found)
         call = pick(len(calls), self.call, "tool call with arguments")
@@ -99,11 +99,11 @@ class _OneFragment(_Damage):
         return type(self)(call, self.nth % count)
 
     @classmethod
-    def instances(cls, stream: Stream):  # type: ignore[no-untyped-def]
+    def instances(cls, stream: Stream) -> Sequence[Self]:
         return tuple(cls(call, 0) for call in range(len(calls_of(slots(stream)))))
 
     @classmethod
-    def strategy(cls, stream: Stream):  # type: ignore[no-untyped-def]
+    def strategy(cls, stream: Stream) -> SearchStrategy[Self]:
         from hypothesis import strategies as st
 
         return st.builds(cls, st.integers(0, 3), st.integers(0, 20))

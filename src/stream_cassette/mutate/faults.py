@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from .. import jsontext
 from ..errors import NotApplicable
@@ -74,17 +74,17 @@ class _Broken(_Fault):
         ended = replace(stream.exchange, ending=self.ending)
         return with_reads(Stream(ended, stream.spoken), _first(stream.exchange.reads, at))
 
-    def resolve(self, stream: Stream):  # type: ignore[no-untyped-def]
+    def resolve(self, stream: Stream) -> Self:
         size = sum(len(frame.raw) for frame in stream.frames[: finish_slot(slots(stream))])
         return type(self)(pick(size + 1, self.after, "byte before the finish reason"))
 
     @classmethod
-    def instances(cls, stream: Stream):  # type: ignore[no-untyped-def]
+    def instances(cls, stream: Stream) -> Sequence[Self]:
         size = sum(len(frame.raw) for frame in stream.frames[: finish_slot(slots(stream))])
         return tuple(cls(after) for after in dict.fromkeys((0, size // 2, size)))
 
     @classmethod
-    def strategy(cls, stream: Stream):  # type: ignore[no-untyped-def]
+    def strategy(cls, stream: Stream) -> SearchStrategy[Self]:
         from hypothesis import strategies as st
 
         return st.builds(cls, st.integers(0, len(stream.body)))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from costs import calls_in
 from stream_cassette.cassette import dumps
 from stream_cassette.cli import main
 from stream_cassette.errors import StreamCassetteError
@@ -224,27 +225,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_large_files_take_calls_in_proportion(tmp_path: Path) -> None:
-    import sys
-
     def cost(copies: int) -> int:
         text = vcr(said=b"".join([chunk({"content": " word "}) for _ in range(200)]).decode()).replace(
             "version: 1\n", ""
         )
         path = tmp_path / "x.yaml"
         path.write_text("interactions:\n" + text.replace("interactions:\n", "") * copies + f"- {KEY}\n" * copies)
-        calls = 0
-
-        def count(*_: object) -> None:
-            nonlocal calls
-            calls += 1
-
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
-            found = scan(path)
-        finally:
-            sys.setprofile(before)
-        assert len(found) == copies
-        return calls
+        assert len(scan(path)) == copies
+        return calls_in(lambda: scan(path))
 
     assert cost(40) < 5 * cost(10)

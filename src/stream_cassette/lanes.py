@@ -19,6 +19,7 @@ from .model import (
     Text,
     ToolCallStart,
     Whole,
+    key_of,
 )
 
 
@@ -61,9 +62,10 @@ class Lanes:
 
     def of(self, delta: Delta) -> Lane | None:
         """The lane of `delta`; None where it has none, or where the wire puts it into a part of another kind."""
-        if (key := getattr(delta, "key", None)) and key.within is not None and key.index is not None:
+        if (key := key_of(delta)) and key.within is not None and key.index is not None:
             if key.listed:
                 kind = _kind(delta) or "call"  # the end of a part, which only calls have there
+                # mypy does not know that a delta with a key is of the kinds that have one.
                 delta = replace(delta, key=self._places.streamed(key, kind))  # type: ignore[arg-type]
             elif kind := _kind(delta):
                 self._places.saw(key, kind)

@@ -323,6 +323,15 @@ Delta = (
 )
 
 
+def key_of(delta: Delta) -> Key | None:
+    """The part that `delta` belongs to; None where it is about the whole stream."""
+    match delta:
+        case UsageUpdate() | StreamError() | End() | Keepalive() | Unknown():
+            return None
+        case _:
+            return delta.key
+
+
 # ------------------------------------------------------------------------------------------------------------ what comes of it
 
 

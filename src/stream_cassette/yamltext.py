@@ -23,7 +23,7 @@ from .literals import UNSAFE, Literal, put_back, without_literals
 try:
     from yaml import CSafeDumper as _YamlDumper
     from yaml import CSafeLoader as _YamlLoader
-except ImportError:  # PyYAML without libyaml: the same files, slower
+except ImportError:  # PyYAML without libyaml: the same files, slower; to mypy they are other classes
     from yaml import SafeDumper as _YamlDumper  # type: ignore[assignment]
     from yaml import SafeLoader as _YamlLoader  # type: ignore[assignment]
 
@@ -146,6 +146,7 @@ AGAIN = f"restore the file from version control, or delete it and record it anew
 class Loader(_YamlLoader):
     """Composes nodes. What is written without a tag gets one of ours, JSON's kinds of values; so any other tag was written out."""
 
+    # The stubs take PyYAML's own values for the only ones.
     DEFAULT_SCALAR_TAG = "str"  # type: ignore[misc]
     DEFAULT_SEQUENCE_TAG = "list"  # type: ignore[misc]
     DEFAULT_MAPPING_TAG = "mapping"  # type: ignore[misc]

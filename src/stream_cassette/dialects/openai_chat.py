@@ -40,6 +40,7 @@ from ..model import (
     Unknown,
     UsageUpdate,
     Whole,
+    key_of,
 )
 from .base import (
     Framing,
@@ -372,7 +373,8 @@ class _Writer:
 
     def _write(self, delta: Delta) -> None:
         rank = _LISTED.get(delta.kind, _RANK[Opaque]) if isinstance(delta, Opaque) else _RANK[type(delta)]
-        choice = self._choice if isinstance(delta, UsageUpdate | StreamError) else delta.key.choice  # type: ignore[union-attr]
+        key = key_of(delta)
+        choice = key.choice if key else self._choice
         if self._like is None or choice != self._choice or not self._has_room(delta, rank):
             self._flush()
         self._rank, self._choice = rank, choice

@@ -28,6 +28,7 @@ from ..model import (
     ToolCall,
     ToolCallStart,
     Whole,
+    key_of,
 )
 from .base import (
     Framing,
@@ -94,7 +95,7 @@ class OpenAIResponses:
         return read_event(payload, event)
 
     def write(self, deltas: Sequence[Delta], like: Frame | None = None) -> list[Frame]:
-        said = [delta for delta in deltas if not getattr(getattr(delta, "key", None), "choice", 0)]
+        said = [delta for delta in deltas if not ((key := key_of(delta)) and key.choice)]
         return Composer().frames(said) if like is None else Packer(like).frames(said)
 
     def finish(self, frames: Sequence[Frame]) -> list[Frame]:
@@ -147,10 +148,11 @@ class _Streamed:
         named: set[Lane] = set()
         out: list[Delta] = []
         for delta, lane in zip(deltas, lanes, strict=True):
-            if lane is None:
+            key = key_of(delta)
+            if lane is None or key is None:
                 out.append(delta)
                 continue
-            if lane in self._calls and lane not in named and delta.key.listed:  # type: ignore[union-attr]
+            if lane in self._calls and lane not in named and key.listed:
                 named.add(lane)
                 out += self._restated_call(delta, lane, whole)
                 if isinstance(delta, ToolCallStart):

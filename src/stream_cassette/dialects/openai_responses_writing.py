@@ -28,6 +28,7 @@ from ..model import (
     Unknown,
     UsageUpdate,
     Whole,
+    key_of,
 )
 from .base import as_dict, as_list, as_text, payload_of, write_damage, write_usage
 from .openai_responses_reading import CALLS, LIFECYCLE, SAID, TERMINAL, USAGE, read_item, thought_of
@@ -88,6 +89,13 @@ def error_event(error: StreamError) -> dict[str, Any]:
     return {"type": "error", "error": nested}
 
 
+def _key(delta: Delta) -> Key:
+    """The key of a delta that stands in an item or a part, where each has one."""
+    key = key_of(delta)
+    assert key is not None
+    return key
+
+
 class Packer:
     """Writes deltas in the manner of one event: those that it can say in their order share one, any other has an event of its own."""
 
@@ -118,7 +126,7 @@ class Packer:
                 return "response"
             case StreamError():
                 return "response" if self._type == "response.failed" else ""
-        key: Key | None = getattr(delta, "key", None)
+        key = key_of(delta)
         if key is not None and key.listed == "output":
             return "response"
         match delta:
@@ -145,8 +153,7 @@ class Packer:
             return not isinstance(last, order) or order.index(type(delta)) > order.index(type(last))
         if self._makes == "response":
             return not isinstance(self._group[-1], StreamError | UsageUpdate | Finish | End)
-        first: Any = self._group[0]
-        return first.key.index == delta.key.index and not isinstance(delta, ToolCallStart | PartStart)  # type: ignore[union-attr]
+        return _key(self._group[0]).index == _key(delta).index and not isinstance(delta, ToolCallStart | PartStart)
 
     def _flush(self) -> None:
         group, self._group = self._group, []
@@ -208,7 +215,7 @@ class Packer:
 
     def _write_part(self, group: list[Delta]) -> None:
         type_ = self._type if self._type in _PART_EVENTS else "response.content_part.added"
-        key: Key = group[0].key  # type: ignore[union-attr]
+        key = _key(group[0])
         lent = as_dict(self._lent.get("part"))
         if type_.startswith("response.content_part") and not (key.within and len(key.within) > 1):
             part = _content(group, [lent])[0]
@@ -218,7 +225,7 @@ class Packer:
         self._emit(type_, **_place(key), part=part)
 
     def _write_item(self, group: list[Delta]) -> None:
-        key: Key = group[0].key  # type: ignore[union-attr]
+        key = _key(group[0])
         opens = isinstance(group[0], ToolCallStart | PartStart) and not key.listed
         type_ = self._type if self._type in _ITEM_EVENTS else _ITEM_EVENTS[0 if opens else 1]
         index = {"output_index": key.index} if key.index is not None else {}
@@ -254,7 +261,7 @@ def _output(group: Sequence[Delta], lent: Sequence[Any], ends: bool) -> list[Any
     """The items that `group` restates. What of the lent list says nothing stays where it is."""
     said: dict[int, list[Delta]] = {}
     for delta in group:
-        if (key := getattr(delta, "key", None)) and key.listed:
+        if (key := key_of(delta)) and key.listed:
             said.setdefault(key.index or 0, []).append(delta)
     out = []
     last = max(said, default=-1)
@@ -314,7 +321,7 @@ def _content(group: Sequence[Delta], lent: Sequence[Any]) -> list[dict[str, Any]
     """The content parts that `group` says, each with what was lent by the part at its position."""
     parts: dict[int, dict[str, Any]] = {}
     for delta in group:
-        at: int = (delta.key.within or (0,))[0]  # type: ignore[union-attr]
+        at = (_key(delta).within or (0,))[0]
         given = as_dict(lent[at]) if 0 <= at < len(lent) else as_dict(lent[0]) if len(lent) == 1 else {}
         match delta:
             case PartStart(_, kind) | Whole(_, kind):

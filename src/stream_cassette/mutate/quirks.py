@@ -24,6 +24,8 @@ class Quirk(Mutator):
     name: str
     level = "quirk"
 
+    # Other mutators have one law a class; a spelling has its own, so here it is the instance's.
+
     @property
     def law(self) -> Law:  # type: ignore[override]
         spellings = self._spellings()

@@ -27,8 +27,8 @@ import openai
 import pytest
 
 from stream_cassette.cassette import load, update
-from stream_cassette.clients import use
-from stream_cassette.clients.httpx import door
+from stream_cassette.clients import DOORS, use
+from stream_cassette.clients.doors import opened
 from stream_cassette.errors import AssembledDiffers, CassetteMiss, RecordingTooShort, TapeError
 from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Interaction, Read, Request
 from stream_cassette.server import serve
@@ -495,7 +495,7 @@ def test_the_originals_come_back(path: Path) -> None:
 
 def test_overlapping_doors_do_not_undo_each_other() -> None:
     before = originals()
-    first, second = door(), door()
+    first, second = opened(DOORS), opened(DOORS)
     first.__enter__()
     patched = originals()
     second.__enter__()
@@ -508,11 +508,11 @@ def test_overlapping_doors_do_not_undo_each_other() -> None:
 def test_somebody_elses_patch_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     original = httpx.HTTPTransport.handle_request
     with monkeypatch.context() as patches:
-        with door():
+        with opened(DOORS):
             patches.setattr(httpx.HTTPTransport, "handle_request", lambda self, request: httpx.Response(418))
         assert httpx.get("http://127.0.0.1:9/").status_code == 418
     assert httpx.HTTPTransport.handle_request is not original  # ours again, without a door
-    with door():
+    with opened(DOORS):
         pass
     assert httpx.HTTPTransport.handle_request is original
 
@@ -591,7 +591,7 @@ def test_digest_authentication(path: Path, library: Any) -> None:
 
 @BACKENDS
 def test_without_a_tape_a_request_goes_its_way(backend: str) -> None:
-    with serve(provider) as server, door():
+    with serve(provider) as server, opened(DOORS):
         assert get(httpx2, backend, server.url) == (list(PIECES), "")
 
 
@@ -607,9 +607,10 @@ def test_both_names_may_be_one_library() -> None:
         import httpx2
         httpx2.alias_httpx()
         import httpx
-        from stream_cassette.clients.httpx import door
+        from stream_cassette.clients import DOORS
+        from stream_cassette.clients.doors import opened
         original = vars(httpx.HTTPTransport)["handle_request"]
-        with door(), door():
+        with opened(DOORS), opened(DOORS):
             assert vars(httpx.HTTPTransport)["handle_request"].__wrapped__ is original
         assert vars(httpx.HTTPTransport)["handle_request"] is original
     """

@@ -46,7 +46,7 @@ FLOORS: list[list[str]] = [
     ["strategies", "mutate.laws", "mutate.base", "mutate.*", "mutate", "mutate.items"],
     ["hosts", "matching", "decoding", "recording", "playing", "settling", "tape"],
     ["settings", "clients.*", "clients", "server", "snapshot", "fuzz", "gateways", "invariants"],
-    ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "cli"],
+    ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "cli.*", "cli"],
     [""],
 ]
 # Loaded by one room alone, so that nobody pays for what he does not use.

@@ -82,6 +82,23 @@ class Exchange:
         return next((value for key, value in self.headers if key == name), None)
 
 
+ResponseState = Literal["open", "ended", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """How the code under test took a response: `reads` of its body, and then?
+
+    `open`: it has neither come to the end nor closed it, so far; `ended`: it came to the end, be that a dead connection; `closed`: it closed the
+    response before.
+    """
+
+    request: Request
+    status: int
+    reads: int
+    state: ResponseState
+
+
 FrameHeaderType = Literal["boolean", "byte", "short", "integer", "long", "byte_array", "string", "timestamp", "uuid"]
 
 

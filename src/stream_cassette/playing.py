@@ -1,21 +1,34 @@
-"""One recorded exchange given back, read by read. Sans-IO; nothing here waits."""
+"""One recorded exchange given back, read by read. Sans-IO; nothing here waits: a door asks how long it has to."""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
-from stream_cassette.errors import RecordingTooShort, StreamCassetteError
-from stream_cassette.model import Ending, Exchange
+from stream_cassette.errors import RecordingTooShort, StreamCassetteError, TapeError
+from stream_cassette.model import Ending, Exchange, Response, ResponseState
+from stream_cassette.recording import Clock
 from stream_cassette.stream import Stream
 
 
 class Player:
-    """Gives one recorded exchange back, read by read."""
+    """Gives one recorded exchange back, read by read: a door calls `start`, then `pause` and `read` in turn, and `close`.
+
+    `pace` is what the recorded times are multiplied by; with 0 nothing waits.
+    """
 
     def __init__(
-        self, exchange: Exchange, dialect: str | None, note: Callable[[StreamCassetteError], None], where: str
+        self,
+        exchange: Exchange,
+        dialect: str | None,
+        note: Callable[[StreamCassetteError], None],
+        where: str,
+        *,
+        clock: Clock = time.monotonic,
+        pace: float = 0,
     ) -> None:
         self.exchange = exchange
         self.read_to_end = False
@@ -23,18 +36,41 @@ class Player:
         self.closed_early = False
         """Whether it closed the response before."""
         self._dialect = dialect
-        self._left = iter(exchange.reads)
         self._note = note
         self._where = where
+        self._clock = clock
+        self._pace = pace
+        self._started_at = 0.0
+        self._given = 0
+        self._overdue = False
+
+    def start(self) -> None:
+        """The client has the response headers; the times of the reads count from now."""
+        self._started_at = self._clock()
+
+    def pause(self, timeout: float | None = None) -> float:
+        """How many seconds to wait before `read`.
+
+        Where the next read is further off than the client's read `timeout` in seconds, that is the pause, and `read` gives `stalled`.
+        """
+        if not self._pace or self._given == len(self.exchange.reads):
+            return 0.0
+        due = self._started_at + self.exchange.reads[self._given].at_ms / 1000 * self._pace
+        wait = max(0.0, due - self._clock())
+        self._overdue = timeout is not None and wait > timeout
+        return timeout if self._overdue and timeout is not None else wait
 
     def read(self) -> bytes | Ending:
         """The next read, or how the body ends: `complete`, `disconnected` or `stalled`, the last two for the door to raise as its library does.
 
         Raises `RecordingTooShort`, noted on the tape, where the reader of the recording had left.
         """
-        read = next(self._left, None)
-        if read is not None:
-            return read.data
+        if self._overdue:
+            self.read_to_end = True
+            return Ending("stalled")
+        if self._given < len(self.exchange.reads):
+            self._given += 1
+            return self.exchange.reads[self._given - 1].data
         self.read_to_end = True
         if self.exchange.ending.kind == "closed":
             error = RecordingTooShort(
@@ -51,6 +87,12 @@ class Player:
         if not self.read_to_end:
             self.closed_early = True
 
+    @property
+    def response(self) -> Response:
+        """How the client took it so far."""
+        state: ResponseState = "ended" if self.read_to_end else "closed" if self.closed_early else "open"
+        return Response(self.exchange.request, self.exchange.status, self._given, state)
+
     @cached_property
     def stream(self) -> Stream:
         return Stream(self.exchange, self._dialect)
@@ -66,3 +108,15 @@ def hurried(exchange: Exchange) -> Exchange:
         (name, "0" if name == "retry-after" else value) for name, value in exchange.headers if name != "retry-after-ms"
     )
     return replace(exchange, headers=(*kept, ("retry-after-ms", "1")))
+
+
+def pace_of(timing: str) -> float:
+    """What recorded times are multiplied by: `instant` is 0, `recorded` 1, and `x0.1` a tenth. Raises `TapeError` for another text."""
+    named = {"instant": 0.0, "recorded": 1.0}
+    if timing in named:
+        return named[timing]
+    if re.fullmatch(r"x[0-9]+(\.[0-9]+)?", timing):
+        return float(timing[1:])
+    raise TapeError(
+        f"timing cannot be {timing!r}", mend="use one of instant, recorded, x0.1 (a tenth of the recorded times)"
+    )

@@ -11,7 +11,17 @@ from itertools import accumulate, islice
 from stream_cassette.decoding import Undecodable, codings, decoded
 from stream_cassette.errors import UnknownDialect
 from stream_cassette.matching import fingerprint
-from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Interaction, Read, Request
+from stream_cassette.model import (
+    COMPLETE,
+    Ending,
+    Exchange,
+    Headers,
+    Interaction,
+    Read,
+    Request,
+    Response,
+    ResponseState,
+)
 from stream_cassette.paths import Steps
 from stream_cassette.redact import Redaction, Scrubbing, scrub_request
 from stream_cassette.stream import Stream, assembled
@@ -62,6 +72,12 @@ class Recorder:
     def finished(self) -> bool:
         """Whether there is a whole exchange to show."""
         return self._started_at is not None and self._ending is not None
+
+    @property
+    def response(self) -> Response:
+        """How the client took it so far."""
+        state: ResponseState = "open" if self._ending is None else "closed" if self._ending == CLOSED else "ended"
+        return Response(self.request, self.status, len(self._reads), state)
 
     @cached_property
     def exchange(self) -> Exchange:

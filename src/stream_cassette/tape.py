@@ -27,14 +27,14 @@ from stream_cassette.errors import (
 from stream_cassette.files import resolved
 from stream_cassette.hosts import Hosts
 from stream_cassette.matching import differences, fingerprint, ignored, nearest, value_differences
-from stream_cassette.model import COMPLETE, Cassette, Exchange, Interaction, Reply, Request
+from stream_cassette.model import COMPLETE, Cassette, Exchange, Interaction, Reply, Request, Response
 from stream_cassette.mutate import Mutator, answers
 from stream_cassette.mutate import mutate as apply
 from stream_cassette.mutate.items import Spec
 from stream_cassette.mutate.items import settled as settled_for
 from stream_cassette.mutate.laws import View
 from stream_cassette.mutate.telling import verdict
-from stream_cassette.playing import Player, hurried
+from stream_cassette.playing import Player, hurried, pace_of
 from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stream, retryable
 from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
 from stream_cassette.settling import settled
@@ -71,7 +71,8 @@ class Tape:
 
     `ignore` names what does not count in a JSON request body (`messages[*].id`). `keep_failures` records failures too after which the client tried
     again with success, and the answers 401 and 403, which say that the key was wrong. What is said to `allow_hosts`, and with `allow_loopback` to this machine, is left alone: not recorded, not replayed, no
-    error. `quiet` leaves an interaction as it is where recording it again says the same. `secrets` are regular expressions of what must not reach
+    error. `quiet` leaves an interaction as it is where recording it again says the same. `timing` says how fast a recording plays: `instant`,
+    `recorded` or, a tenth of the recorded times, `x0.1`; a client's read timeout is honoured. `secrets` are regular expressions of what must not reach
     the file besides the known kinds of secrets, and `scrub` has the last hand on each exchange before the file (see `redact.Scrubbing`). `mutate`:
     mutators, or classes of them, that change the last recorded stream before it is played; `check` then holds a result against their law.
 
@@ -99,6 +100,7 @@ class Tape:
         allow_hosts: Sequence[str] = (),
         allow_loopback: bool = False,
         quiet: bool = True,
+        timing: str = "instant",
         secrets: Sequence[str] = (),
         scrub: Callable[[Exchange], Exchange | None] | None = None,
         mutate: Sequence[Spec] = (),
@@ -126,7 +128,7 @@ class Tape:
         """Whether the file is another one since."""
         self.not_kept = ""
         """What `close` did not save because the test did not come to its end, and why; also among `remarks`."""
-        self._clock = clock
+        self._clock, self._pace = clock, pace_of(timing)
         used = f"use({str(path)!r}, mode='%s')"
         self._first = record_command.partition("\n")[0].replace(_ALL, _ONCE) or used % "once"
         self._again = record_command or f"{used % 'all'}\n(mode='new' keeps what is recorded and adds what is missing)"
@@ -186,7 +188,10 @@ class Tape:
         if retryable(exchange.status) and any(slot.fingerprint == wanted for slot in later):
             exchange = hurried(exchange)
         where = f"{self.path}, interaction {number} ({request.method} {request.url})"
-        return _Slot(number, interaction, request, wanted, Player(exchange, interaction.dialect, self.note, where))
+        return _Slot(number, interaction, request, wanted, self._player(exchange, interaction.dialect, where))
+
+    def _player(self, exchange: Exchange, dialect: str | None, where: str) -> Player:
+        return Player(exchange, dialect, self.note, where, clock=self._clock, pace=self._pace)
 
     def mutate(self, specs: Sequence[Spec]) -> None:
         """Puts what the mutators make of the last stream in its place, with what answers before it. Raises `NotApplicable`."""
@@ -200,8 +205,8 @@ class Tape:
             stream = apply(stream, [self.mutators[-1]])
         *before, mutated = answers(self.original, self.mutators)
         where = f"{self.path}, interaction {slot.number}, mutated"
-        players = [Player(hurried(each), None, self.note, where) for each in before]
-        players.append(Player(mutated, self.original.spoken, self.note, where))
+        players = [self._player(hurried(each), None, where) for each in before]
+        players.append(self._player(mutated, self.original.spoken, where))
         told = replace(slot.interaction, assembled=None)  # that was said of the original
         self._slots[place : place + 1] = [
             _Slot(slot.number, told, slot.request, slot.fingerprint, player) for player in players
@@ -223,7 +228,7 @@ class Tape:
         """A tape without a file: the next request, whatever it is, gets the first exchange, and so on; one more is a miss."""
         tape = cls(Path("a tape without a file"))
         tape._answers = deque(
-            Player(each if last else hurried(each), dialect if last else None, tape.note, str(tape.path))
+            tape._player(each if last else hurried(each), dialect if last else None, str(tape.path))
             for last, each in zip([*([False] * (len(exchanges) - 1)), True], exchanges, strict=True)
         )
         return tape
@@ -258,6 +263,8 @@ class Tape:
             take = self._reserved(asked, request)
             if take is not None:
                 self._takes.append(take)
+                if isinstance(take, Player):
+                    take.start()
                 return take
         miss = self._miss(asked)
         self.note(miss)
@@ -395,6 +402,12 @@ class Tape:
     def reads(self) -> tuple[bytes, ...]:
         """The body of the last stream, read by read."""
         return tuple(read.data for read in self.stream.exchange.reads)
+
+    @property
+    def responses(self) -> tuple[Response, ...]:
+        """How far the code under test took each response, in order of request."""
+        with self._lock:
+            return tuple(take.response for take in self._takes if take.response.status)
 
     @property
     def unplayed(self) -> tuple[str, ...]:

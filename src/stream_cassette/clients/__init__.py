@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Literal
 
 from stream_cassette.clients import guard, httpx
+from stream_cassette.clients.doors import Door, opened
 from stream_cassette.errors import TapeError
 from stream_cassette.model import Exchange
 from stream_cassette.mutate.items import Spec
 from stream_cassette.recording import Clock
 from stream_cassette.tape import Mode, Tape
 
-DOORS = (httpx.door,)
-"""Context managers, one per HTTP library; each lets the active tape answer that library's requests while it is open."""
+DOORS: Mapping[str, Door] = {"httpx": httpx.door, "httpx2": httpx.door}
+"""The door of every library that has one, by the name of its module."""
 
 
 @contextmanager
@@ -26,8 +27,7 @@ def intercepted(tape: Tape) -> Iterator[Tape]:
     guard.install()
     with ExitStack() as stack:
         stack.callback(tape.close)
-        for door in DOORS:
-            stack.enter_context(door())
+        stack.enter_context(opened(DOORS))
         tape.activate()
         stack.callback(tape.deactivate)
         yield tape
@@ -46,6 +46,7 @@ def use(
     allow_hosts: Sequence[str] = (),
     allow_loopback: bool = False,
     unplayed: Literal["ignore", "error"] = "ignore",
+    timing: str = "instant",
     secrets: Sequence[str] = (),
     scrub: Callable[[Exchange], Exchange | None] | None = None,
     mutate: Sequence[Spec] = (),
@@ -74,6 +75,7 @@ def use(
         keep_failures=keep_failures,
         allow_hosts=allow_hosts,
         allow_loopback=allow_loopback,
+        timing=timing,
         secrets=secrets,
         scrub=scrub,
         mutate=mutate,

@@ -6,83 +6,29 @@ Both libraries have the same transports and refuse each other's objects, so ever
 from __future__ import annotations
 
 import functools
-import importlib
-import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any
 
-from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Request
+from stream_cassette.clients.doors import CLOSED, headers_of, patched
+from stream_cassette.model import COMPLETE, Ending, Headers, Request
 from stream_cassette.playing import Player
 from stream_cassette.recording import Recorder
 from stream_cassette.tape import active_tape
 
-_LIBRARIES = ("httpx", "httpx2")
-_LOCK = threading.Lock()
-
-# The attribute of a patching function that holds its `_Patch`; whoever wraps the function with functools.wraps copies it.
-_MARK = "_stream_cassette_patch"
 # In the extensions of a request that is being recorded: a patch further in, below somebody else's, lets it pass.
 _TAKEN = "stream_cassette.taken"
 
-_CLOSED = Ending("closed")
-
 
 @contextmanager
-def door() -> Iterator[None]:
-    """While it is open, the active tape answers the requests of the installed ones of httpx and httpx2; without a tape they go their usual way."""
-    with ExitStack() as stack:
-        # By class: `httpx2.alias_httpx()` makes both names one library.
-        for library in {id(each.HTTPTransport): each for each in _installed()}.values():
-            stack.enter_context(
-                _patched(library.HTTPTransport, "handle_request", functools.partial(_sync_handler, library))
-            )
-            stack.enter_context(
-                _patched(library.AsyncHTTPTransport, "handle_async_request", functools.partial(_async_handler, library))
-            )
+def door(library: Any) -> Iterator[None]:
+    """While it is open, the active tape answers the requests of `library` (httpx or httpx2); without a tape they go their usual way."""
+    with (
+        patched(library.HTTPTransport, "handle_request", functools.partial(_sync_handler, library)),
+        patched(library.AsyncHTTPTransport, "handle_async_request", functools.partial(_async_handler, library)),
+    ):
         yield
-
-
-def _installed() -> Iterator[Any]:
-    for name in _LIBRARIES:
-        try:
-            yield importlib.import_module(name)
-        except ImportError:
-            continue
-
-
-# ---------------------------------------------------------------------------------------------------------------- the patch
-
-
-@dataclass(slots=True)
-class _Patch:
-    """What it takes to undo a patch: what stood there, and how many open doors still need it."""
-
-    original: Callable[..., Any]
-    function: Callable[..., Any]
-    doors: int = 0
-
-
-@contextmanager
-def _patched(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    with _LOCK:
-        function = vars(owner)[name]
-        patch: _Patch | None = getattr(function, _MARK, None)
-        if patch is None or patch.function is not function:
-            original, function = function, wrap(function)
-            patch = _Patch(original, function)
-            setattr(function, _MARK, patch)
-            setattr(owner, name, function)
-        patch.doors += 1
-    try:
-        yield
-    finally:
-        with _LOCK:
-            patch.doors -= 1
-            # Somebody else may have patched over ours meanwhile. They will put ours back, which then does nothing, and the next door takes it up.
-            if patch.doors == 0 and vars(owner)[name] is function:
-                setattr(owner, name, patch.original)
 
 
 def _sync_handler(library: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +43,7 @@ def _sync_handler(library: Any, original: Callable[..., Any]) -> Callable[..., A
         request.read()
         take = tape.open(_request(request))
         if isinstance(take, Player):
-            return _response(library, take, replayed(library, take))
+            return _response(library, take, replayed(library, take, _patience(request)))
         try:
             response = original(self, _sent(library, request))
         except BaseException as error:
@@ -122,8 +68,8 @@ def _async_handler(library: Any, original: Callable[..., Any]) -> Callable[..., 
         await request.aread()
         take = tape.open(_request(request))
         if isinstance(take, Player):
-            await _checkpoint()
-            return _response(library, take, replayed(library, take))
+            await _wait(0)
+            return _response(library, take, replayed(library, take, _patience(request)))
         try:
             response = await original(self, _sent(library, request))
         except BaseException as error:
@@ -162,20 +108,8 @@ def _sent(library: Any, request: Any) -> Any:
 
 def _response(library: Any, player: Player, stream: Any) -> Any:
     exchange = player.exchange
-    headers = [
-        (name.encode(), value.encode())
-        for name, value in exchange.headers
-        if name != "content-length" or _fits(exchange, value)
-    ]
+    headers = [(name.encode(), value.encode()) for name, value in headers_of(exchange)]
     return library.Response(exchange.status, headers=headers, stream=stream, extensions={"http_version": b"HTTP/1.1"})
-
-
-def _fits(exchange: Exchange, length: str) -> bool:
-    """Whether a content length can be true: a scrubbed or decompressed body has another one, an interrupted body is shorter."""
-    if exchange.request.method == "HEAD" or exchange.status == 304:
-        return True
-    promised, got = int(length) if length.isdecimal() else -1, len(exchange.body)
-    return promised == got if exchange.ending == COMPLETE else promised >= got
 
 
 def _ending(library: Any, error: BaseException) -> Ending:
@@ -186,7 +120,7 @@ def _ending(library: Any, error: BaseException) -> Ending:
         return Ending("disconnected", "protocol")
     if isinstance(error, library.NetworkError):
         return Ending("disconnected", "read")
-    return _CLOSED
+    return CLOSED
 
 
 def _error(library: Any, ending: Ending) -> Exception:
@@ -202,11 +136,17 @@ def _error(library: Any, ending: Ending) -> Exception:
     return error
 
 
-async def _checkpoint() -> None:
-    """Lets other tasks run, as waiting for the network does; works under asyncio and trio."""
-    import anyio.lowlevel
+def _patience(request: Any) -> float | None:
+    """The client's read timeout in seconds."""
+    seconds: float | None = request.extensions.get("timeout", {}).get("read")
+    return seconds
 
-    await anyio.lowlevel.checkpoint()
+
+async def _wait(seconds: float) -> None:
+    """Lets other tasks run, as waiting for the network does; works under asyncio and trio."""
+    import anyio
+
+    await anyio.sleep(seconds)
 
 
 # The streams. A client may begin to iterate a second time where it left off (OpenAI's async client drains the rest after [DONE]), so neither way
@@ -232,7 +172,7 @@ class _SyncRecorded(_Recorded):
         self._recorder.end(COMPLETE)
 
     def close(self) -> None:
-        self._recorder.end(_CLOSED)
+        self._recorder.end(CLOSED)
         self._inner.close()
 
 
@@ -253,14 +193,15 @@ class _AsyncRecorded(_Recorded):
         self._recorder.end(COMPLETE)
 
     async def aclose(self) -> None:
-        self._recorder.end(_CLOSED)
+        self._recorder.end(CLOSED)
         await self._inner.aclose()
 
 
 class _Replayed:
-    def __init__(self, library: Any, player: Player) -> None:
+    def __init__(self, library: Any, player: Player, patience: float | None) -> None:
         self._library = library
         self._player = player
+        self._patience = patience
 
     def _read(self) -> bytes | None:
         match self._player.read():
@@ -277,6 +218,8 @@ class _SyncReplayed(_Replayed):
         return self
 
     def __next__(self) -> bytes:
+        if pause := self._player.pause(self._patience):
+            time.sleep(pause)
         data = self._read()
         if data is None:
             raise StopIteration
@@ -291,7 +234,7 @@ class _AsyncReplayed(_Replayed):
         return self
 
     async def __anext__(self) -> bytes:
-        await _checkpoint()
+        await _wait(self._player.pause(self._patience))
         data = self._read()
         if data is None:
             raise StopAsyncIteration

@@ -1,0 +1,48 @@
+"""The face to the terminal: `stream-cassette`. One file a command; this one has the table of them and what they share: errors and exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from stream_cassette import __version__
+from stream_cassette.errors import StreamCassetteError
+
+COMMANDS = ("demo", "scan", "textconv")
+"""The commands in the order of the help. The module of each has `HELP`, one line; `add(parser)`, which declares its arguments; and `run(options)`,
+which returns the exit status: 0 done, 1 a check failed. Whatever is heavy it imports within `run`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit status: 0 done, 1 a check failed, 2 an error, told on standard error, 130 interrupted."""
+    parser = argparse.ArgumentParser(
+        prog="stream-cassette",
+        description="Record streamed LLM replies once, replay them ever after.",
+        epilog="Exit status: 0 done, 1 a check failed, 2 an error, 130 interrupted.",
+    )
+    parser.add_argument("--version", action="version", version=f"stream-cassette {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name in COMMANDS:
+        module = import_module(f"{__name__}.{name}_command")
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add(command)
+        command.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who reads has seen enough, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except StreamCassetteError as error:
+        print(f"stream-cassette {options.command}: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,45 @@
+"""`stream-cassette scan`"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = "look for secrets in cassettes, also VCR's, and in any other file; exit status 1 if there are any"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="PATH", help="a file, or a folder with all that is in it"
+    )
+    parser.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="also look for this; may be given as `name: regex`, and several times",
+    )
+    parser.add_argument("--json", action="store_true", help="print a list of {file, line, kind}")
+
+
+def run(options: argparse.Namespace) -> int:
+    import json
+    from dataclasses import asdict
+
+    from stream_cassette.redact import secrets_of
+    from stream_cassette.scan import files_of, scan
+
+    secrets = secrets_of(options.secret, "--secret")
+    files = list(dict.fromkeys(files_of(options.paths)))
+    found = [finding for file in files for finding in scan(file, secrets)]
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=2))
+    else:
+        for finding in found:
+            print(finding)
+        holding = len({finding.file for finding in found})
+        print(
+            f"files scanned: {len(files)}, "
+            + (f"secrets: {len(found)}, in files: {holding}" if found else "no secrets")
+        )
+    return 1 if found else 0

@@ -43,7 +43,7 @@ FLOORS: list[list[str]] = [
         "cassette",
     ],
     ["stream"],
-    ["strategies", "mutate.laws", "mutate.base", "mutate.*", "mutate", "mutate.items"],
+    ["strategies", "mutate.laws", "mutate.base", "mutate.*", "mutate", "mutate.items", "mutate.parsing"],
     ["hosts", "matching", "decoding", "recording", "playing", "settling", "tape"],
     ["settings", "clients.*", "clients", "server", "snapshot", "fuzz", "gateways", "invariants"],
     ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "cli.*", "cli"],

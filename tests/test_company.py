@@ -30,7 +30,7 @@ async def aask():
         return (await client.post(URL, json=BODY)).content
 """
 
-OTHERS = ("asyncio", "randomly", "rerunfailures", "timeout", "xdist", "hypothesispytest", "anyio")
+OTHERS = ("asyncio", "randomly", "recording", "rerunfailures", "timeout", "xdist", "hypothesispytest", "anyio")
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def test_a_tape_that_cannot_be_saved_leaves_nothing_patched(tmp_path: Path, monk
     def fail(*_: Any) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("stream_cassette.tape.update", fail)
+    monkeypatch.setattr("stream_cassette.saving.update", fail)
     monkeypatch.setattr(
         httpx2.HTTPTransport, "handle_request", lambda self, request: httpx2.Response(200, stream=Empty())
     )

@@ -85,7 +85,7 @@ def test_a_save_that_fails_names_the_file_and_leaves_it(
 
     tape = Tape(path, mode="all", test="a")
     record(tape, request(), talk("of a"))
-    monkeypatch.setattr("stream_cassette.tape.update", update)
+    monkeypatch.setattr("stream_cassette.saving.update", update)
     with pytest.raises(CassetteError, match="why") as caught:
         tape.close()
     assert caught.value.where == (where or str(path))

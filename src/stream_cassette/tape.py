@@ -6,15 +6,15 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
-from stream_cassette.cassette import load, of_now, update
+from stream_cassette.cassette import load
 from stream_cassette.errors import (
     AssembledDiffers,
     CassetteError,
@@ -24,10 +24,9 @@ from stream_cassette.errors import (
     TapeError,
     Unplayed,
 )
-from stream_cassette.files import resolved
 from stream_cassette.hosts import Hosts
-from stream_cassette.matching import differences, fingerprint, ignored, nearest, value_differences
-from stream_cassette.model import COMPLETE, Cassette, Exchange, Interaction, Reply, Request, Response
+from stream_cassette.matching import ignored, value_differences
+from stream_cassette.model import COMPLETE, Exchange, Interaction, Reply, Request, Response
 from stream_cassette.mutate import Mutator, answers
 from stream_cassette.mutate import mutate as apply
 from stream_cassette.mutate.items import Spec
@@ -35,29 +34,20 @@ from stream_cassette.mutate.items import settled as settled_for
 from stream_cassette.mutate.laws import View
 from stream_cassette.mutate.telling import verdict
 from stream_cassette.playing import Player, hurried, pace_of
-from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stream, retryable
+from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stream
 from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
+from stream_cassette.saving import Saver, unsaved
 from stream_cassette.settling import settled
+from stream_cassette.shelf import Shelf, Slot
 from stream_cassette.stream import Stream, assembled
 from stream_cassette.yamltext import RECORD
 
-Mode = Literal["none", "once", "new", "all"]
-"""`none` plays only; `once` records for a test that has nothing to play; `new` records what does not match; `all` records everything anew."""
+Mode = Literal["none", "once", "new", "all", "compare"]
+"""`none` plays only; `once` records for a test that has nothing to play; `new` records what does not match; `all` records everything anew;
+`compare` asks the provider, writes nothing, and holds what comes against the recording."""
 
 _ALL, _ONCE = "--stream-record=all", "--stream-record=once"
-_MOST_NEAR = 3
 _PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A recorded interaction that this tape may play, `number` as counted from 1 in the file."""
-
-    number: int
-    interaction: Interaction
-    request: Request
-    fingerprint: Hashable
-    player: Player
 
 
 # ------------------------------------------------------------------------------------------------------------------------ tape
@@ -84,8 +74,6 @@ class Tape:
 
     # Of the whole process, because a thread that the code under test starts has no context of ours.
     _active: ClassVar[list[Tape]] = []
-    # How often tapes of this process have replaced what a file held for a test.
-    _replaced: ClassVar[dict[tuple[Path, str | None], int]] = {}
 
     def __init__(
         self,
@@ -119,7 +107,7 @@ class Tape:
         self.recorded_at = ""
         """When the cassette was recorded, as it says."""
         self.remarks: tuple[str, ...] = ()
-        """What a person should know about the recordings that `close` saved, a line each."""
+        """What a person should know about the recordings that `close` saved and the responses that were left open, a line each."""
         self.redactions: tuple[Redaction, ...] = ()
         """The secrets that were replaced in what `close` saved: kind and place, never the secret."""
         self.saved = 0
@@ -143,62 +131,48 @@ class Tape:
         self._takes: list[Player | Recorder] = []
         self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
-        self._place = (resolved(path), test)
-        self._before: list[Interaction] = []
-        self._times_replaced = Tape._replaced.get(self._place, 0)
+        self._saver = Saver(path, test, self._settled)
+        self._compared: list[tuple[Slot | None, Recorder]] = []
         self.original: Stream | None = None
         """The recorded stream that `mutators` act on: the last one this tape may play."""
         self.mutators: tuple[Mutator, ...] = ()
         """What was done to it, one after the other."""
-        self._slots, self._others = self._loaded()
-        self._free = _queues(self._slots)
+        self._shelf = Shelf(self._loaded(), test, self._ignore, self._scrubbing.stored, self._numbered)
         self._answers: deque[Player] | None = None
         self.mutate(mutate)
-        self._records_all = mode == "all" or (mode == "once" and not self._slots)
+        self._records_all = mode in ("all", "compare") or (mode == "once" and not self._shelf.slots)
 
-    def _loaded(self) -> tuple[list[_Slot], list[tuple[int, Interaction]]]:
+    def _loaded(self) -> tuple[Interaction, ...]:
         """In every mode, because what cannot be read cannot be added to: better to know before anything is asked of a provider."""
         try:
             cassette = load(self.path)
         except CassetteMissing as error:
-            if self.mode == "none":
+            if self.mode in ("none", "compare"):
                 self._missing = CassetteMissing(error.what, where=error.where, mend=self._first)
-            return [], []
+            return ()
         except CassetteError as error:
             error.mend = error.mend.replace(RECORD, self._first)
             raise
         if self.mode == "all":
-            self._before = [each for each in cassette.interactions if each.test == self.test]
-            return [], []
+            self._saver.replaces = [each for each in cassette.interactions if each.test == self.test]
+            return ()
         self.recorded_at = cassette.at
-        numbered = list(enumerate(cassette.interactions, 1))
-        mine = [(number, each) for number, each in numbered if each.test == self.test]
-        if self.test is not None:
-            mine += [(number, each) for number, each in numbered if each.test is None]
-        others = [(number, each) for number, each in numbered if each.test not in (None, self.test)]
-        slots: list[_Slot] = []
-        for number, each in reversed(mine):
-            slots.insert(0, self._slot(number, each, slots))
-        return slots, others
+        return cassette.interactions
 
-    def _slot(self, number: int, interaction: Interaction, later: Sequence[_Slot]) -> _Slot:
-        exchange = interaction.exchange
+    def _numbered(self, exchange: Exchange, dialect: str | None, number: int) -> Player:
         request = self._scrubbing.stored(exchange.request)
-        wanted = fingerprint(request, self._ignore)
-        if retryable(exchange.status) and any(slot.fingerprint == wanted for slot in later):
-            exchange = hurried(exchange)
-        where = f"{self.path}, interaction {number} ({request.method} {request.url})"
-        return _Slot(number, interaction, request, wanted, self._player(exchange, interaction.dialect, where))
+        return self._player(exchange, dialect, f"{self.path}, interaction {number} ({request.method} {request.url})")
 
     def _player(self, exchange: Exchange, dialect: str | None, where: str) -> Player:
         return Player(exchange, dialect, self.note, where, clock=self._clock, pace=self._pace)
 
     def mutate(self, specs: Sequence[Spec]) -> None:
         """Puts what the mutators make of the last stream in its place, with what answers before it. Raises `NotApplicable`."""
-        place = max((at for at, slot in enumerate(self._slots) if is_stream(slot.player.stream)), default=None)
+        slots = self._shelf.slots
+        place = max((at for at, slot in enumerate(slots) if is_stream(slot.player.stream)), default=None)
         if place is None or not specs:
             return  # nothing is recorded yet, or there is a miss to tell
-        slot = self._slots[place]
+        slot = slots[place]
         stream = self.original = slot.player.stream
         for spec in specs:
             self.mutators += (settled_for(spec, stream),)
@@ -208,10 +182,7 @@ class Tape:
         players = [self._player(hurried(each), None, where) for each in before]
         players.append(self._player(mutated, self.original.spoken, where))
         told = replace(slot.interaction, assembled=None)  # that was said of the original
-        self._slots[place : place + 1] = [
-            _Slot(slot.number, told, slot.request, slot.fingerprint, player) for player in players
-        ]
-        self._free = _queues(self._slots)
+        self._shelf.put(place, [replace(slot, interaction=told, player=player) for player in players])
 
     def check(self, result: Any, *, view: View | None = None) -> None:
         """Holds what the code under test made of the (mutated) stream against the law, field by field as far as `result` has those of a `Reply`.
@@ -239,6 +210,10 @@ class Tape:
     def replays_only(self) -> bool:
         """Whether no request may reach the network."""
         return self.mode == "none" or (self.mode == "once" and not self._records_all)
+
+    def at_recorded_host(self, request: Request) -> Request:
+        """A request that a server on loopback was asked, as if made to the host under which it is recorded (else the first host of the cassette)."""
+        return self._shelf.at_recorded_host(self._scrubbing.request(request))
 
     def leaves_alone(self, url: str) -> bool:
         """Whether a request to `url` is none of this tape's business."""
@@ -273,8 +248,9 @@ class Tape:
     def _reserved(self, asked: Request, request: Request) -> Player | Recorder | None:
         if self._answers is not None:
             return self._answers.popleft() if self._answers else None
-        if free := self._free.get(fingerprint(asked, self._ignore)):
-            return free.popleft().player
+        slot = self._shelf.reserve(asked)
+        if slot is not None and self.mode != "compare":
+            return slot.player
         if not self._records_all and self.mode != "new":
             return None
         if os.getpid() != self._pid:
@@ -285,7 +261,10 @@ class Tape:
             )
             self.note(error)
             raise error
-        return Recorder(request, self._clock, self._scrubbing)
+        recorder = Recorder(request, self._clock, self._scrubbing)
+        if self.mode == "compare":
+            self._compared.append((slot, recorder))
+        return recorder
 
     def note(self, failure: CassetteMiss | StreamCassetteError) -> None:
         """Keeps the first failure, so that nothing that catches it in the code under test can hide it."""
@@ -299,49 +278,15 @@ class Tape:
         ]
         where = f"{self.path}, test {self.test}" if self.test else str(self.path)
         mend = self._first if self._missing is not None else self._again
-        if owners := self._owners(asked):
+        if owners := self._shelf.owners(asked):
             number, owner = owners[0]
             mend += f"\nor, to share it with every test, delete the line `test: {owner}` of interaction {number}"
         return CassetteMiss("\n".join(lines), where=where, mend=mend)
 
-    def _owners(self, asked: Request) -> list[tuple[int, str | None]]:
-        """Whose an equal request is, by number of the interaction, where it is another test's alone."""
-        wanted = fingerprint(asked, self._ignore)
-        if any(slot.fingerprint == wanted for slot in self._slots):
-            return []
-        stored = [(number, each.test, self._scrubbing.stored(each.exchange.request)) for number, each in self._others]
-        return [(number, test) for number, test, request in stored if fingerprint(request, self._ignore) == wanted]
-
     def _near(self, asked: Request) -> list[str]:
         if self._answers is not None:
             return ["every exchange has been given as an answer already"]
-        if self._missing is not None:
-            return ["there is no such cassette"]
-        wanted = fingerprint(asked, self._ignore)
-        played = sum(1 for slot in self._slots if slot.fingerprint == wanted)
-        if played:
-            return [
-                f"an equal request is recorded {'once' if played == 1 else f'{played} times'} and was played as often already"
-            ]
-        if owners := self._owners(asked):
-            return [f"an equal request was recorded, but by another test: {owners[0][1]}"]
-        if not self._slots:
-            return ["nothing is recorded for this test" if self.test else "nothing is recorded that belongs to no test"]
-        return self._nearest(asked)
-
-    def _nearest(self, asked: Request) -> list[str]:
-        """The closest recorded request with all that differs, and the next ones by number."""
-        ranked = nearest([slot.request for slot in self._slots], asked, self._ignore)
-        (place, _), *others = ranked[:_MOST_NEAR]
-        best = self._slots[place]
-        lines = [f"closest recorded request: {best.request.method} {best.request.url} (interaction {best.number})"]
-        lines += [f"  {line}" for line in differences(best.request, asked, self._ignore)]
-        for place, parted in others:
-            slot = self._slots[place]
-            lines.append(
-                f"next: {slot.request.method} {slot.request.url} (interaction {slot.number}, differences: {parted})"
-            )
-        return lines
+        return ["there is no such cassette"] if self._missing is not None else self._shelf.near(asked)
 
     # ------------------------------------------------------------------------------------------------------------ for the test
 
@@ -361,7 +306,7 @@ class Tape:
             ]
         else:
             self._shown = True
-            finished = [slot.player.stream for slot in self._slots]
+            finished = [slot.player.stream for slot in self._shelf.slots]
         streams = tuple(stream for stream in finished if is_stream(stream))
         if not streams:
             raise self._silence(bool(takes))
@@ -415,7 +360,7 @@ class Tape:
         played = {id(take) for take in self._takes}
         return tuple(
             f"{self.path}, interaction {slot.number} ({slot.request.method} {slot.request.url})"
-            for slot in self._slots
+            for slot in self._shelf.slots
             if played and id(slot.player) not in played and slot.interaction.test == self.test
         )
 
@@ -446,7 +391,7 @@ class Tape:
         """Raises `AssembledDiffers` if the assembler makes something else of what was played (or read) than the cassette says it once did."""
         __tracebackhide__ = True
         played = {id(take) for take in self._takes}
-        for slot in self._slots:
+        for slot in self._shelf.slots:
             recorded = slot.interaction.assembled
             if recorded is None or not (self._shown or id(slot.player) in played):
                 continue
@@ -492,8 +437,11 @@ class Tape:
             if self._closed:
                 return
             self._closed = True
+        if os.getpid() != self._pid:
+            return
+        self.remarks = tuple(f"{self.path}: {remark}" for remark in self._leaked())
         takes = [take for take in self._takes if isinstance(take, Recorder)]
-        if not takes or os.getpid() != self._pid:
+        if not takes:
             return
         for take in takes:
             take.end(CLOSED)
@@ -517,10 +465,21 @@ class Tape:
         self.redactions = tuple(each for take in recorded for each in take.redactions)
         remarks += [replaced] if (replaced := summary(self.redactions)) else []
         remarks += [self.not_kept] if self.not_kept else []
-        self.remarks = tuple(f"{self.path}: {remark}" for remark in remarks)
-        self._save(list(recorded.values()))
+        self.remarks += tuple(f"{self.path}: {remark}" for remark in remarks)
+        if self.mode != "compare":
+            self._saver.save(list(recorded.values()))
+            self.saved, self.changed = len(recorded), self._saver.changed
         if failure is not None:
-            raise self._unsaved("an exchange could not be made fit for a file", failure) from failure
+            raise unsaved(self.path, "an exchange could not be made fit for a file", failure) from failure
+
+    def _leaked(self) -> list[str]:
+        """What a person should know of responses that hold a connection for ever; a test that failed in between could not help it."""
+        left = [each for each in self.responses if each.state == "open"] if self._cut_short is None else []
+        return [
+            f"{each.request.method} {self._scrubbing.stored(each.request).url}: the response was neither read to its end nor closed "
+            f"(reads taken: {each.reads}); close it, or use a with block"
+            for each in left
+        ]
 
     def _named(self, take: Recorder) -> str:
         return f"{take.request.method} {self._scrubbing.stored(take.request).url}"
@@ -541,64 +500,12 @@ class Tape:
             self.not_kept = f"{part} not kept: {why}{rest}"
         return kept
 
-    def _save(self, recorded: Sequence[Interaction]) -> None:
-        if not recorded:
-            return
-        try:
-            update(self.path, lambda cassette: self._merged(cassette, recorded))
-            self.saved = len(recorded)
-        except CassetteError as error:
-            raise CassetteError(
-                error.what, where=error.where or str(self.path), mend=error.mend or "mend that and record again"
-            ) from error
-        except Exception as error:
-            raise self._unsaved("the recording was not saved", error) from error
-
-    def _unsaved(self, what: str, error: Exception) -> CassetteError:
-        return CassetteError(
-            f"{what}: {type(error).__name__}: {error}", where=str(self.path), mend="mend that and record again"
-        )
-
-    def _merged(self, cassette: Cassette, recorded: Sequence[Interaction]) -> Cassette:
-        kept = list(cassette.interactions)
-        place = len(kept)
-        if self.mode == "all":
-            kept, place = self._without_before(kept)
-            recorded = self._settled(self._before, recorded)
-        merged = (*kept[:place], *recorded, *kept[place:])
-        self.changed = merged != cassette.interactions
-        return of_now(merged) if self.changed else cassette
-
-    def _without_before(self, kept: list[Interaction]) -> tuple[list[Interaction], int]:
-        """Without what this tape found for its test when it was opened, and the place for what it recorded.
-
-        Another tape may have replaced that already; then all that is there is newer and stays.
-        """
-        mine = [place for place, each in enumerate(kept) if each.test == self.test]
-        gone: list[int] = []
-        for each in self._before:
-            gone += [place for place in mine if place not in gone and kept[place] == each][:1]
-        replaced = Tape._replaced.get(self._place, 0)
-        if len(gone) < len(self._before) or replaced != self._times_replaced:
-            return kept, mine[-1] + 1 if mine else len(kept)
-        Tape._replaced[self._place] = replaced + 1
-        first = min(gone, default=mine[-1] + 1 if mine else len(kept))
-        return [each for place, each in enumerate(kept) if place not in gone], first
-
     def _settled(self, old: Sequence[Interaction], new: Sequence[Interaction]) -> Sequence[Interaction]:
         try:
             return settled(old, new, self._ignore, self._scrubbing.stored) if self._quiet else new
         except Exception as error:  # noqa: BLE001 - of the assembler: the recording is worth more than a short difference
             self.remarks += (f"{self.path}: all of it is recorded anew ({type(error).__name__}: {error})",)
             return new
-
-
-def _queues(slots: Iterable[_Slot]) -> dict[Hashable, deque[_Slot]]:
-    """What may be played for each request, in recorded order."""
-    free: dict[Hashable, deque[_Slot]] = {}
-    for slot in slots:
-        free.setdefault(slot.fingerprint, deque()).append(slot)
-    return free
 
 
 def _exchanges(count: int) -> str:

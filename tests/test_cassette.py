@@ -130,8 +130,7 @@ headers = st.lists(
 endings = st.sampled_from(
     [
         *map(Ending, ("complete", "closed", "stalled")),
-        Ending("disconnected", "read"),
-        Ending("disconnected", "protocol"),
+        *(Ending("disconnected", error) for error in ("protocol", "chunk", "read")),
     ]
 )
 
@@ -546,9 +545,9 @@ BROKEN = [  # what to replace in SOUND, by what, words of the error, its line
         14,
     ),
     ("ending: complete", "ending: [gone]", "not a list", 14),
-    ("ending: complete", "ending: disconnected", "write `error: protocol` or `error: read`", 14),
+    ("ending: complete", "ending: disconnected", "write `error: protocol`, `error: chunk` or `error: read`", 14),
     ("ending: complete", "ending: complete\n    error: read", "`error` stands beside", 14),
-    ("ending: complete", "ending: disconnected\n    error: x", "error must be protocol or read, not 'x'", 15),
+    ("ending: complete", "ending: disconnected\n    error: x", "error must be protocol or chunk or read, not 'x'", 15),
     ("reads: 0:5 7:6", "reads: 0:5 7", "'7' is no read", 15),
     ("reads: 0:5 7:6", "reads: 0:5,7:4", "is no read", 15),
     ("reads: 0:5 7:6", "reads: 0:0 7:9", "'0:0' is no read", 15),

@@ -22,6 +22,7 @@ from stream_cassette.model import Arguments, Exchange, Finish, Key, Read, Start,
 from stream_cassette.mutate import *
 from stream_cassette.mutate import LEVELS, MUTATORS, Mutator, answers, instances, law_of, mutate
 from stream_cassette.mutate.base import slots
+from stream_cassette.mutate.items import settled
 from stream_cassette.mutate.laws import Law, Outcome, broken
 from streams import CALLS, EVERY, K, chat
 
@@ -188,6 +189,8 @@ def test_truncation_says_so() -> None:
 
 def test_faults_of_the_connection() -> None:
     assert Disconnect(20).apply(CALLS).exchange.ending.error == "protocol"
+    assert Disconnect(20, mid_chunk=True).apply(CALLS).exchange.ending.error == "chunk"
+    assert settled(Disconnect, CALLS) == Disconnect(len(CutAfterFrame(-1).apply(CALLS).body) // 2)
     assert Stall(20).apply(CALLS).exchange.ending.kind == "stalled"
     assert len(Stall(20).apply(CALLS).body) == 20
     tries = answers(CALLS, [HttpError(503, 2, 1)])

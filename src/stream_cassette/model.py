@@ -42,6 +42,7 @@ class Read:
 
 
 EndingKind = Literal["complete", "closed", "disconnected", "stalled"]
+EndingError = Literal["", "protocol", "chunk", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,11 @@ class Ending:
     """How a response body ended.
 
     `complete`: its end was seen. `closed`: the reader left before. `disconnected`: the connection died, `error` being `protocol` (the peer closed
-    or broke the message) or `read` (the socket failed). `stalled`: the client's read timeout struck. `error` is empty for the other kinds.
+    or broke the message), `chunk` (it did so within a chunk of HTTP/1.1, which some clients never show) or `read` (the socket failed). `stalled`: the client's read timeout struck. `error` is empty for the other kinds.
     """
 
     kind: EndingKind
-    error: Literal["", "protocol", "read"] = ""
+    error: EndingError = ""
 
 
 COMPLETE = Ending("complete")

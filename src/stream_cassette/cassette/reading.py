@@ -7,7 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, Literal, cast, get_args
+from typing import Any, BinaryIO, cast, get_args
 from urllib.parse import urlsplit
 
 from yaml.nodes import MappingNode, Node, SequenceNode
@@ -15,7 +15,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from .. import framing, yamltext
 from ..dialects import dialect
 from ..errors import CassetteError, UnknownDialect
-from ..model import Cassette, Ending, EndingKind, Exchange, Headers, Interaction, Read, Request
+from ..model import Cassette, Ending, EndingError, EndingKind, Exchange, Headers, Interaction, Read, Request
 from ..yamltext import Fault, check_tree, choice, encoded, fields, items, number, pieces, shown, string, value_of
 from .writing import FORMAT, json_bytes
 
@@ -227,11 +227,12 @@ def _ending(response: Mapping[str, Node]) -> Ending:
         raise Fault(
             "`error` stands beside `ending: disconnected`, and only there",
             response["ending"],
-            "write `error: protocol` or `error: read`",
+            "write `error: protocol`, `error: chunk` or `error: read`",
         )
     if kind != "disconnected":
         return Ending(kind)
-    return Ending(kind, cast("Literal['protocol', 'read']", choice(response["error"], "error", ("protocol", "read"))))
+    errors = get_args(EndingError)[1:]  # all but none
+    return Ending(kind, cast("EndingError", choice(response["error"], "error", errors)))
 
 
 def _headers(node: Node) -> Headers:

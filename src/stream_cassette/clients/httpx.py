@@ -127,7 +127,7 @@ def _error(library: Any, ending: Ending) -> Exception:
     """The library's own exception for a body that did not end well."""
     if ending.kind == "stalled":
         error: Exception = library.ReadTimeout("The read operation timed out")
-    elif ending.error == "protocol":
+    elif ending.error in ("protocol", "chunk"):
         error = library.RemoteProtocolError(
             "peer closed connection without sending complete message body (incomplete chunked read)"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
@@ -67,7 +68,9 @@ class ErrorEvent(_Fault):
 class _Broken(_Fault):
     after: int
 
-    ending = Ending("complete")
+    @property
+    @abstractmethod
+    def ending(self) -> Ending: ...
 
     def apply(self, stream: Stream) -> Stream:
         at = self.resolve(stream).after
@@ -75,12 +78,11 @@ class _Broken(_Fault):
         return with_reads(Stream(ended, stream.spoken), _first(stream.exchange.reads, at))
 
     def resolve(self, stream: Stream) -> Self:
-        size = sum(len(frame.raw) for frame in stream.frames[: finish_slot(slots(stream))])
-        return type(self)(pick(size + 1, self.after, "byte before the finish reason"))
+        return replace(self, after=pick(_unfinished_size(stream) + 1, self.after, "byte before the finish reason"))
 
     @classmethod
     def instances(cls, stream: Stream) -> Sequence[Self]:
-        size = sum(len(frame.raw) for frame in stream.frames[: finish_slot(slots(stream))])
+        size = _unfinished_size(stream)
         return tuple(cls(after) for after in dict.fromkeys((0, size // 2, size)))
 
     @classmethod
@@ -88,6 +90,11 @@ class _Broken(_Fault):
         from hypothesis import strategies as st
 
         return st.builds(cls, st.integers(0, len(stream.body)))
+
+
+def _unfinished_size(stream: Stream) -> int:
+    """How many bytes come before the finish reason."""
+    return sum(len(frame.raw) for frame in stream.frames[: finish_slot(slots(stream))])
 
 
 def _first(reads: Sequence[Read], size: int) -> tuple[Read, ...]:
@@ -102,16 +109,37 @@ def _first(reads: Sequence[Read], size: int) -> tuple[Read, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect(_Broken):
-    """The connection dies after `after` bytes, before the finish reason; a client sees its library's own exception."""
+    """The connection dies after `after` bytes, before the finish reason; a client sees its library's own exception.
 
-    ending = Ending("disconnected", "protocol")
+    `mid_chunk`: within a chunk of HTTP/1.1, which was announced longer than it came.
+    """
+
+    mid_chunk: bool = False
+
+    @property
+    def ending(self) -> Ending:
+        return Ending("disconnected", "chunk" if self.mid_chunk else "protocol")
+
+    @classmethod
+    def instances(cls, stream: Stream) -> Sequence[Disconnect]:
+        size = _unfinished_size(stream)
+        # The one in the middle, which stands for them all, is the plain one.
+        return tuple(dict.fromkeys((cls(size // 2, True), cls(0), cls(size // 2), cls(size))))
+
+    @classmethod
+    def strategy(cls, stream: Stream) -> SearchStrategy[Disconnect]:
+        from hypothesis import strategies as st
+
+        return st.builds(cls, st.integers(0, len(stream.body)), st.booleans())
 
 
 @dataclass(frozen=True, slots=True)
 class Stall(_Broken):
     """Nothing more comes after `after` bytes until the client's read timeout strikes; replayed without the wait."""
 
-    ending = Ending("stalled")
+    @property
+    def ending(self) -> Ending:
+        return Ending("stalled")
 
 
 @dataclass(frozen=True, slots=True)

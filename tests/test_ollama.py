@@ -42,6 +42,7 @@ from stream_cassette.model import (
     UsageUpdate,
     Whole,
 )
+from stream_cassette.mutate import Refragment
 
 OLLAMA = dialect("ollama")
 KEY = Key()
@@ -148,6 +149,14 @@ def test_what_this_wire_has_no_words_for_is_left_out() -> None:
     (frame,) = OLLAMA.write([ToolCallStart(KEY, "function", "f"), Arguments(KEY, "["), PartEnd(KEY)])
     assert OLLAMA.payload(frame)["message"]["tool_calls"] == [{"function": {"name": "f", "arguments": {}}}]
     assert OLLAMA.write([Keepalive()])[0].raw == b"\n"
+
+
+def test_every_line_of_a_text_that_is_cut_says_whose_it_is() -> None:
+    stream = synthesize(Reply((TextPart("abc"),), "stop", ended=True), "ollama")
+    cut = Refragment(0, (1, 2)).apply(stream)
+    said = [line["message"] for line in cut.payloads if line["message"]["content"]]
+    assert said == [{"role": "assistant", "content": text} for text in "abc"]
+    assert cut.reply == stream.reply
 
 
 def test_synthesis_has_the_content_type_of_lines() -> None:

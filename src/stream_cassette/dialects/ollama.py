@@ -213,7 +213,7 @@ class _Writer:
         model = next((start.model for start in starts if start.model), None if like else "synthesized")
         kept = {name: value for name, value in self._lent.items() if name not in _READ}
         self._envelope = {**({"model": model} if model else {}), **kept}
-        self._message = {"role": role} if role and like is None else {}
+        self._message = {"role": role} if role else {}
         self._plain = like is not None and "message" not in self._lent
         self._clear()
 

@@ -11,10 +11,10 @@ from pathlib import Path, PureWindowsPath
 from ..errors import CassetteError, CassetteMissing
 from ..files import locked, replace_file, resolved
 from ..model import Cassette, Interaction
-from .reading import CassetteWarning, loads
+from .reading import CassetteWarning, loads, read_per_event
 from .writing import FORMAT, chunks, dumps
 
-__all__ = ["FORMAT", "CassetteWarning", "dumps", "load", "loads", "locate", "of_now", "update"]
+__all__ = ["FORMAT", "CassetteWarning", "dumps", "load", "loads", "locate", "of_now", "read_per_event", "update"]
 
 
 def locate(directory: Path, name: str) -> Path:

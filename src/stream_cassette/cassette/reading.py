@@ -174,7 +174,7 @@ def _reads(node: Node, body: list[bytes], name: str) -> tuple[Read, ...]:
         CassetteWarning,
         stacklevel=2,
     )
-    return _read_per_event(b"".join(body))
+    return read_per_event(b"".join(body))
 
 
 def _read_sizes(node: Node, length: int) -> list[tuple[int, int]] | None:
@@ -209,7 +209,7 @@ def _slices(body: list[bytes], sizes: Iterable[int]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _read_per_event(body: bytes) -> tuple[Read, ...]:
+def read_per_event(body: bytes) -> tuple[Read, ...]:
     """A read ends with each frame that carries data; what follows the last one is a read of its own."""
     reads: list[Read] = []
     waiting = b""

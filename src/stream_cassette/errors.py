@@ -99,6 +99,10 @@ class AssembledDiffers(StreamCassetteError):
     """What the assembler makes of a recording today is not what the cassette says it made of it."""
 
 
+class Drifted(StreamCassetteError):
+    """What the provider streams now has another wire shape than the recording; `what` has a line for each difference."""
+
+
 class SnapshotError(StreamCassetteError):
     """A snapshot that is missing, cannot be read, or a value that cannot be stored as one."""
 

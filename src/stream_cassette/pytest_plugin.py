@@ -23,7 +23,7 @@ _PASSED = pytest.StashKey[bool]()
 _CUT_SHORT = pytest.StashKey[tuple[str, bool] | None]()
 _WRITTEN = pytest.StashKey[list[tuple[str, str, int, bool]]]()
 
-_MODES = ("none", "once", "new", "all")
+_MODES = ("none", "once", "new", "all", "compare")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--stream-record",
         choices=_MODES,
-        help="none: replay only (default); once: record for a test that has no recording; new: record what is missing; all: record anew",
+        help="none: replay only (default); once: record for a test that has no recording; new: record what is missing; all: record anew; "
+        "compare: ask the provider, write nothing, and fail where the wire shape is no longer the recorded one",
+    )
+    group.addoption(
+        "--stream-timing",
+        metavar="PACE",
+        help="how fast recordings play: instant (default), recorded, or x0.1 for a tenth of the recorded times",
     )
     group.addoption(
         "--stream-snapshot-update", action="store_true", help="store what the tests assembled as their snapshots"
@@ -84,6 +90,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type="bool",
         default=False,
     )
+    parser.addini("stream_cassette_timing", "how fast recordings play: instant, recorded, x0.1", default="instant")
     parser.addini(
         "stream_cassette_unplayed",
         "recordings that a test did not play: ignore, warn (at the end of the run) or error",
@@ -113,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Orphans(config, lambda item: _settings(item, {})), "stream_cassette_orphans")
     config.addinivalue_line(
         "markers",
-        "stream_cassette(name=None, *, mode=None, ignore=None, keep_failures=None, allow_hosts=None, allow_loopback=None, unplayed=None, secrets=None, mutate=None): replay the test's HTTP requests from the cassette `name`, by default one of its own",
+        "stream_cassette(name=None, *, mode=None, ignore=None, keep_failures=None, allow_hosts=None, allow_loopback=None, timing=None, unplayed=None, secrets=None, mutate=None): replay the test's HTTP requests from the cassette `name`, by default one of its own",
     )
 
 
@@ -250,7 +257,7 @@ def _settings(item: pytest.Item, configured: Mapping[str, Any]) -> Settings:
         rootdir=config.rootpath,
         testpaths=[config.rootpath / path for path in config.getini("testpaths")],
         module=Path(item.path),
-        option={"mode": config.getoption("--stream-record")},
+        option={"mode": config.getoption("--stream-record"), "timing": config.getoption("--stream-timing")},
         markers=[(marker.args, marker.kwargs) for marker in item.iter_markers("stream_cassette")],
         fixture=configured,
         ini={
@@ -286,7 +293,7 @@ def _unmutated(item: pytest.Item) -> str:
     return f"{head}[{others}]" if others else head
 
 
-_INI = ("dir", "ignore", "secrets", "allow_hosts", "allow_loopback", "keep_failures", "unplayed", "max_age")
+_INI = ("dir", "timing", "ignore", "secrets", "allow_hosts", "allow_loopback", "keep_failures", "unplayed", "max_age")
 
 
 def _old(tape: Tape, days: float | None) -> list[str]:
@@ -406,6 +413,7 @@ def _judge(item: pytest.Item, tape: Tape) -> None:
             mend="use a client that rides on httpx or httpx2, read stream_cassette.reply or .reads, or take the marker off",
         )
     tape.check_assembled()
+    tape.check_drift()
     if item.stash[_UNPLAYED] == "error":
         tape.check_unplayed()
     elif item.stash[_UNPLAYED] == "warn":

@@ -38,7 +38,7 @@ class Settings:
 _LISTS = ("ignore", "allow_hosts", "secrets")
 _SWITCHES = ("keep_failures", "allow_loopback")
 _UNPLAYED = ("ignore", "warn", "error")
-_OF_TEST = ("mode", "unplayed", *_LISTS, *_SWITCHES)
+_OF_TEST = ("mode", "timing", "unplayed", *_LISTS, *_SWITCHES)
 
 
 def resolve(
@@ -114,8 +114,9 @@ def _of_tape(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     lists = {name: _first(layers, name, ()) for name in _LISTS}
     # All of them: what one layer knows to be secret is no less so where another knows more.
     lists["secrets"] = [pattern for layer in layers for pattern in _listed(layer.get("secrets") or ())]
+    timing = str(_first(layers, "timing", "instant"))
     switches = {name: bool(_first(layers, name, False)) for name in _SWITCHES}
-    return {name: _listed(value) for name, value in lists.items()} | switches
+    return {name: _listed(value) for name, value in lists.items()} | switches | {"timing": timing}
 
 
 def _listed(value: Any) -> list[Any]:

@@ -10,16 +10,19 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
 from stream_cassette.cassette import load
+from stream_cassette.drift import Drift, drift
 from stream_cassette.errors import (
     AssembledDiffers,
     CassetteError,
     CassetteMiss,
     CassetteMissing,
+    Drifted,
     StreamCassetteError,
     TapeError,
     Unplayed,
@@ -38,7 +41,7 @@ from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stre
 from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
 from stream_cassette.saving import Saver, unsaved
 from stream_cassette.settling import settled
-from stream_cassette.shelf import Shelf, Slot
+from stream_cassette.shelf import Shelf
 from stream_cassette.stream import Stream, assembled
 from stream_cassette.yamltext import RECORD
 
@@ -132,7 +135,6 @@ class Tape:
         self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
         self._saver = Saver(path, test, self._settled)
-        self._compared: list[tuple[Slot | None, Recorder]] = []
         self.original: Stream | None = None
         """The recorded stream that `mutators` act on: the last one this tape may play."""
         self.mutators: tuple[Mutator, ...] = ()
@@ -248,8 +250,7 @@ class Tape:
     def _reserved(self, asked: Request, request: Request) -> Player | Recorder | None:
         if self._answers is not None:
             return self._answers.popleft() if self._answers else None
-        slot = self._shelf.reserve(asked)
-        if slot is not None and self.mode != "compare":
+        if self.mode != "compare" and (slot := self._shelf.reserve(asked)):
             return slot.player
         if not self._records_all and self.mode != "new":
             return None
@@ -261,10 +262,7 @@ class Tape:
             )
             self.note(error)
             raise error
-        recorder = Recorder(request, self._clock, self._scrubbing)
-        if self.mode == "compare":
-            self._compared.append((slot, recorder))
-        return recorder
+        return Recorder(request, self._clock, self._scrubbing)
 
     def note(self, failure: CassetteMiss | StreamCassetteError) -> None:
         """Keeps the first failure, so that nothing that catches it in the code under test can hide it."""
@@ -356,7 +354,10 @@ class Tape:
 
     @property
     def unplayed(self) -> tuple[str, ...]:
-        """The test's own recorded interactions that nothing asked for, a line each; empty where the test made no request but read them."""
+        """The test's own recorded interactions that nothing asked for, a line each; empty where the test made no request but read them, and in
+        the mode `compare`, where nothing is played."""
+        if self.mode == "compare":
+            return ()
         played = {id(take) for take in self._takes}
         return tuple(
             f"{self.path}, interaction {slot.number} ({slot.request.method} {slot.request.url})"
@@ -405,6 +406,37 @@ class Tape:
                     mend="if today's result is the right one, record again or correct `assembled` in the file",
                 )
 
+    @cached_property
+    def _drifts(self) -> tuple[tuple[Recorder, Drift | None], ...]:
+        """What came in the mode `compare`, and how it differs from its recording; None where there is none. Empty in other modes."""
+        takes = [take for take in self._takes if isinstance(take, Recorder)] if self.mode == "compare" else []
+        left_out = set().union(*self._failures(takes))
+        finished = [take for take in takes if take.finished and take not in left_out]
+        slots = [self._shelf.reserve(self._scrubbing.request(take.request)) for take in finished]
+        return tuple(
+            (take, drift(Stream(slot.interaction.exchange, slot.interaction.dialect), take.stream) if slot else None)
+            for take, slot in zip(finished, slots, strict=True)
+        )
+
+    def _drift_lines(self, *, shape_only: bool) -> list[str]:
+        lines = []
+        for take, found in self._drifts:
+            said = ["nothing is recorded to compare it with"] if found is None else list(found.shape)
+            if found is not None and not shape_only:
+                said = [*(said or ["the wire shape is the recorded one"]), *found.assembled]
+            lines += [f"{self._named(take)}: {line}" for line in said]
+        return lines
+
+    def check_drift(self) -> None:
+        """Raises `Drifted` if what the provider streamed in the mode `compare` has another wire shape than the recording."""
+        __tracebackhide__ = True
+        if lines := self._drift_lines(shape_only=True):
+            raise Drifted(
+                "\n  ".join(["what the provider streams now is not what was recorded", *lines]),
+                where=str(self.path),
+                mend=f"see that your code takes the new shape, then record again:\n{self._again}",
+            )
+
     # ------------------------------------------------------------------------------------------------------- opening and closing
 
     def activate(self) -> None:
@@ -445,6 +477,9 @@ class Tape:
             return
         for take in takes:
             take.end(CLOSED)
+        if self.mode == "compare":
+            self.remarks += tuple(f"{self.path}: {line}" for line in self._drift_lines(shape_only=False))
+            return
         mended, refused = self._failures(takes)
         recorded: dict[Recorder, Interaction] = {}
         failure = None
@@ -466,9 +501,8 @@ class Tape:
         remarks += [replaced] if (replaced := summary(self.redactions)) else []
         remarks += [self.not_kept] if self.not_kept else []
         self.remarks += tuple(f"{self.path}: {remark}" for remark in remarks)
-        if self.mode != "compare":
-            self._saver.save(list(recorded.values()))
-            self.saved, self.changed = len(recorded), self._saver.changed
+        self._saver.save(list(recorded.values()))
+        self.saved, self.changed = len(recorded), self._saver.changed
         if failure is not None:
             raise unsaved(self.path, "an exchange could not be made fit for a file", failure) from failure
 

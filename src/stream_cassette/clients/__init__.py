@@ -58,8 +58,8 @@ def use(
         assert tape.reply.tool_calls[0].name == "get_weather"
 
     The arguments are those of `Tape`. At the end the first failure that the tape noted is raised, whatever the block made of it; then, if the block
-    succeeded, `CassetteMissing` if there is no cassette to replay, `AssembledDiffers` if today's assembler contradicts it and, with
-    `unplayed="error"`, `Unplayed` if recorded interactions were not asked for. Where the block fails, a note to its error tells what was not kept
+    succeeded, `CassetteMissing` if there is no cassette to replay, `AssembledDiffers` if today's assembler contradicts it, `Drifted` if the mode is
+    `compare` and the provider streams another shape and, with `unplayed="error"`, `Unplayed` if recorded interactions were not asked for. Where the block fails, a note to its error tells what was not kept
     of a recording (see `Tape.cut_short`).
     """
     __tracebackhide__ = True
@@ -100,5 +100,6 @@ def use(
         raise tape.failure
     tape.check_found()
     tape.check_assembled()
+    tape.check_drift()
     if unplayed == "error":
         tape.check_unplayed()

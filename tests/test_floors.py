@@ -44,8 +44,8 @@ FLOORS: list[list[str]] = [
     ],
     ["stream"],
     ["strategies", "mutate.laws", "mutate.base", "mutate.*", "mutate", "mutate.items", "mutate.parsing"],
-    ["hosts", "matching", "decoding", "recording", "playing", "shelf", "settling", "saving", "tape"],
-    ["settings", "clients.*", "clients", "server", "snapshot", "fuzz", "gateways", "invariants"],
+    ["hosts", "matching", "decoding", "recording", "playing", "shelf", "settling", "saving", "drift", "tape"],
+    ["settings", "clients.*", "clients", "server", "serving", "proxy", "snapshot", "fuzz", "gateways", "invariants"],
     ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "cli.*", "cli"],
     [""],
 ]

@@ -62,7 +62,7 @@ class BedrockInvoke:
 
     def recognise(self, hint: Hint) -> int:
         chunk = as_dict(hint.payload)
-        return 90 if isinstance(_inner(chunk.get("chunk", chunk)), dict) else 0
+        return 90 if isinstance(inside(chunk.get("chunk", chunk)), dict) else 0
 
     def payload(self, frame: Frame) -> Any:
         return event_of(frame)
@@ -74,7 +74,7 @@ class BedrockInvoke:
         chunk = as_dict(payload).get("chunk")
         if chunk is None:
             return BedrockConverse().deltas(payload, event)  # the errors are the same
-        inner = _inner(chunk)
+        inner = inside(chunk)
         if inner is None:
             return [StreamError("wire:bad_json", "the bytes of a chunk are not JSON", payload)]
         deltas = _speaker(inner).deltas(inner)
@@ -86,7 +86,7 @@ class BedrockInvoke:
 
     def finish(self, frames: Sequence[Frame]) -> list[Frame]:
         """As the dialect inside renumbers its events."""
-        inner = {at: _inner(as_dict(event_of(frame)).get("chunk")) for at, frame in enumerate(frames)}
+        inner = {at: inside(as_dict(event_of(frame)).get("chunk")) for at, frame in enumerate(frames)}
         spoken = {at: payload for at, payload in inner.items() if isinstance(payload, dict)}
         if not spoken:
             return list(frames)
@@ -105,7 +105,7 @@ class BedrockInvoke:
 # ------------------------------------------------------------------------------------------------------------------- reading
 
 
-def _inner(chunk: Any) -> Any:
+def inside(chunk: Any) -> Any:
     """The JSON value in a chunk's bytes: base64 on the wire, bytes from boto3. None where it is none."""
     data = as_dict(chunk).get("bytes")
     try:
@@ -228,7 +228,7 @@ class _Writer:
 
     def __init__(self, deltas: Sequence[Delta], like: Frame | None) -> None:
         self._deltas, self._like = deltas, like
-        inner = as_dict(_inner(as_dict(event_of(like)).get("chunk"))) if like else {}
+        inner = as_dict(inside(as_dict(event_of(like)).get("chunk"))) if like else {}
         self._inner = {name: value for name, value in inner.items() if name != METRICS}
         self._speaker: _Inner = _speaker(self._inner) if self._inner else Anthropic()
         self._frames: list[Frame] = []

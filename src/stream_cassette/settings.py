@@ -152,10 +152,10 @@ def _own_name(nodeid: str, rootdir: Path, testpaths: Sequence[Path], module: Pat
     )
     folder = (module.relative_to(base) if module.is_relative_to(base) else Path(module.name)).with_suffix("")
     test, bracket, parameters = nodeid.partition("[")  # what stands in brackets may hold `::` of its own
-    return f"{folder.as_posix()}/{_file_name('.'.join(test.split('::')[1:]) + bracket + parameters)}"
+    return f"{folder.as_posix()}/{file_name('.'.join(test.split('::')[1:]) + bracket + parameters)}"
 
 
-def _file_name(test: str) -> str:
+def file_name(test: str) -> str:
     """A name for the test that every file system takes; a digest keeps apart what would otherwise become the same."""
     safe = re.sub(r"[^\w.\-\[\]=,+ ]", "-", test).strip(". ")
     if safe == test and len(safe.encode()) <= _LONGEST_NAME:

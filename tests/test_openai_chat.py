@@ -10,12 +10,14 @@ from typing import Any
 import openai
 import pytest
 from hypothesis import given, settings
+from mistralai.client import Mistral
 
 from judges import corpus_streams, counts, served
 from strategies import replies
 from stream_cassette import Reply, ToolCall, aassemble, assemble, synthesize
 from stream_cassette.errors import UnknownDialect
-from streams import EVERY
+from stream_cassette.mutate import Quirk
+from streams import EVERY, RICH
 
 ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 
@@ -100,6 +102,18 @@ def test_the_events_of_the_asynchronous_helper() -> None:
             yield event
 
     assert asyncio.run(aassemble(source())) == EVERY["openai-chat"].reply
+
+
+def test_the_events_of_mistral_s_client_which_wraps_every_chunk() -> None:
+    reply = replace(RICH, parts=RICH.parts[1:])  # its own thoughts have another shape
+    stream = Quirk("arguments-whole").apply(synthesize(reply, "openai-chat"))
+    with (
+        served(stream.body, "text/event-stream") as url,
+        Mistral(api_key="none", server_url=url) as api,
+        api.chat.stream(model="m", messages=ASK["messages"]) as events,
+    ):
+        got = assemble(events)
+    assert (got, got.warnings) == (reply, ())
 
 
 def test_a_selection_of_the_helper_s_events_is_an_error_that_says_so() -> None:

@@ -18,6 +18,7 @@ from .unfold import unfold
 
 __all__ = ["Assembler", "Fold", "aassemble", "assemble", "cut_short", "unfold"]
 
+_AT_ONCE = 65536  # bytes; a whole body's frames all at once would cost memory, and the garbage collector time
 _UNRECOGNISED_AT_MOST = 64  # payloads to look at before a stream is declined
 
 
@@ -60,15 +61,16 @@ class Assembler:
 
     def feed_bytes(self, data: bytes) -> tuple[ToolCall, ...]:
         """Take in one read, cut anywhere."""
-        return tuple(call for frame in self._framing.feed(data) for call in self.feed(frame))
+        pieces = (data[at : at + _AT_ONCE] for at in range(0, len(data), _AT_ONCE))
+        return tuple(call for piece in pieces for frame in self._framing.feed(piece) for call in self.feed(frame))
 
     def feed(self, event: Any) -> tuple[ToolCall, ...]:
         """Take in one frame, payload (the JSON value of one event), SDK object or delta. `UnknownDialect` once many payloads made no sense."""
-        if isinstance(event, Delta):
-            self._fold.add(event)
-            return self._fold.release()
         if isinstance(event, Frame):
             self._framed = True
+        elif isinstance(event, Delta):
+            self._fold.add(event)
+            return self._fold.release()
         else:
             event, restated = _plain(event)
             if restated:
@@ -162,6 +164,8 @@ def _plain(event: Any) -> tuple[Any, str]:
         return None, kind
     if kind == "chunk":  # the helper's wrapper of what came over the wire
         event = getattr(event, "chunk", event)
+    elif getattr(type(event), "model_fields", {}).keys() == {"data"} and hasattr(event.data, "model_dump"):
+        event = event.data  # Mistral's client wraps every chunk
     # An SDK builds its objects without validation, so that pydantic would warn of every value that is newer than the SDK.
     return event.model_dump(mode="json", exclude_unset=True, by_alias=True, warnings=False), ""
 

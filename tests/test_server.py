@@ -14,9 +14,9 @@ import h11
 import httpx
 import pytest
 
-from stream_cassette.errors import CassetteMiss, MissingExtra
+from stream_cassette.errors import CassetteMiss, MissingExtra, TapeError
 from stream_cassette.model import COMPLETE, Ending, Exchange, Read, Request
-from stream_cassette.server import Server, serve
+from stream_cassette.server import Server, Source, serve
 
 CHUNKED = (("content-type", "text/event-stream"), ("content-length", "999"), ("connection", "close"), ("x-a", "ä"))
 
@@ -129,7 +129,10 @@ def test_stopping_does_not_wait_for_the_pace() -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize(("error", "raised"), [("protocol", httpx.RemoteProtocolError), ("read", httpx.ReadError)])
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [("protocol", httpx.RemoteProtocolError), ("chunk", httpx.RemoteProtocolError), ("read", httpx.ReadError)],
+)
 def test_a_connection_that_dies(error: Any, raised: type[Exception]) -> None:
     with serve(always(exchange(b"a", b"b", ending=Ending("disconnected", error)))) as server, httpx.Client() as client:
         with client.stream("GET", server.url) as response:
@@ -137,6 +140,121 @@ def test_a_connection_that_dies(error: Any, raised: type[Exception]) -> None:
             with pytest.raises(raised):
                 reads.extend(response.iter_raw())
             assert response.num_bytes_downloaded == 2
+
+
+@pytest.mark.parametrize(
+    ("reads", "body"), [((b"one", b"two"), b"3\r\none\r\n4\r\ntwo"), ((), b"1\r\n")], ids=["last", "none"]
+)
+def test_a_connection_that_dies_within_a_chunk(reads: tuple[bytes, ...], body: bytes) -> None:
+    answer = exchange(*reads, ending=Ending("disconnected", "chunk"))
+    with serve(always(answer)) as server:
+        with connect(server) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert everything(client).partition(b"\r\n\r\n")[2] == body
+        # An old client has no chunks, and one that asks for the head alone no body.
+        with connect(server) as client:
+            client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert everything(client).partition(b"\r\n\r\n")[2] == b"".join(reads)
+        with connect(server) as client:
+            client.sendall(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert everything(client).partition(b"\r\n\r\n")[2] == b""
+
+
+class Gated:
+    """A source that gives its reads when the test says so."""
+
+    torn = False
+
+    def __init__(self) -> None:
+        self.ready, self._opens = socket.socketpair()
+        self._given: list[bytes | Ending] = []
+        self.closed = threading.Event()
+
+    def give(self, *given: bytes | Ending) -> None:
+        self._given += given
+        self._opens.send(b"x" * len(given))
+
+    def head(self) -> tuple[int, Any]:
+        self.ready.recv(1)
+        return 200, (("x-late", "1"),)
+
+    def pause(self) -> float:
+        return 0
+
+    def read(self) -> bytes | Ending:
+        self.ready.recv(1)
+        return self._given.pop(0)
+
+    def close(self) -> None:
+        self.ready.close()
+        self._opens.close()
+        self.closed.set()
+
+
+def test_a_source_is_sent_as_it_comes() -> None:
+    source, asked = Gated(), threading.Event()
+
+    def answer(request: Request) -> Source:
+        asked.set()
+        return source
+
+    with serve(answer) as server, connect(server) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked.wait(5)
+        assert not server.settle(0)
+        source._opens.send(b"x")  # the head
+        assert client.recv(65536).endswith(b"x-late: 1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for data in (b"a", b"bc"):
+            source.give(data)
+            assert client.recv(65536) == b"%x\r\n%b\r\n" % (len(data), data)
+        source.give(COMPLETE)
+        assert client.recv(65536) == b"0\r\n\r\n"
+        assert server.settle()
+    assert source.closed.is_set()
+
+
+@pytest.mark.parametrize("when", ["before the head", "between two reads"])
+def test_a_client_that_leaves_while_nothing_comes_is_noticed(when: str) -> None:
+    source = Gated()
+    with serve(lambda request: source) as server:
+        with connect(server) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            if when == "between two reads":
+                source._opens.send(b"x")
+                assert client.recv(65536)
+        assert source.closed.wait(5)
+        assert server.settle()
+
+
+def test_a_client_that_asks_on_meanwhile_is_answered_in_turn() -> None:
+    source = Gated()
+    answers: list[Any] = [source, exchange(b"second")]
+    with serve(lambda request: answers.pop(0)) as server, connect(server) as client:
+        client.sendall(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        source._opens.send(b"x")
+        assert client.recv(65536)
+        client.sendall(b"GET /2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        source.give(b"first", COMPLETE)
+        assert b"first\r\n0\r\n\r\nHTTP/1.1 200 " in everything(client)
+    assert [request.url[-2:] for request in server.requests] == ["/1", "/2"]
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(TapeError, match=f"cannot listen on 127.0.0.1 port {port}: "),
+            serve(always(exchange()), port=port),
+        ):
+            pass
+
+
+def test_a_port_of_ones_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serve(always(exchange(b"a")), port=port) as server:
+        assert server.url == f"http://127.0.0.1:{port}"
+        assert httpx.get(server.url).text == "a"
 
 
 @pytest.mark.parametrize("leaves", [True, False])

@@ -24,6 +24,12 @@ class Hosts:
         self._allowed = tuple(_split(name) for name in names)
         self._resolved: dict[str, frozenset[str]] = {}
 
+    def also(self, name: str) -> Hosts:
+        """These and one more."""
+        more = Hosts([name], loopback=self._loopback)
+        more._allowed += self._allowed
+        return more
+
     def allow(self, host: str, port: int | None) -> bool:
         """Whether `host`, a name or an address as a URL has it, is left alone."""
         wanted = _plain(host)

@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from .model import Exchange
+    from .server import Server
     from .settings import Settings
     from .snapshot import Snapshot
     from .tape import Tape
@@ -224,6 +225,18 @@ def _stream_cassette_by_marker(request: pytest.FixtureRequest, _stream_mutation:
     __tracebackhide__ = True
     if request.node.get_closest_marker("stream_cassette") is not None:
         request.getfixturevalue("stream_cassette")
+
+
+@pytest.fixture
+def stream_server(stream_cassette: Tape) -> Iterator[Server]:
+    """A server on loopback that replays the test's cassette, with the item's mutator, for a subprocess or any client: `.url` is its base URL.
+
+    It plays what the tape of the test plays, and a request that it cannot answer fails the test. It only replays: `stream-cassette record` records.
+    """
+    from .serving import serve_tape
+
+    with serve_tape(stream_cassette) as server:
+        yield server
 
 
 @pytest.fixture

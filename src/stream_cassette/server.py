@@ -10,12 +10,37 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import responses
-from typing import Any
+from typing import Any, Protocol
 
-from stream_cassette.errors import MissingExtra
-from stream_cassette.model import Exchange, Request
+from stream_cassette.errors import MissingExtra, TapeError
+from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Read, Request
 
-Answer = Callable[[Request], Exchange]
+
+class Source(Protocol):
+    """A response while it is sent. The server asks for the `head`, then in turn for `pause` and `read`, and at the end, however that came, calls `close`."""
+
+    @property
+    def ready(self) -> socket.socket | None:
+        """Readable as soon as `head` and `read` need not wait; None where they never do."""
+
+    @property
+    def torn(self) -> bool:
+        """Whether the connection dies within the chunk that carries the last `read`."""
+
+    def head(self) -> tuple[int, Headers]:
+        """Status and headers."""
+
+    def pause(self) -> float:
+        """How many seconds to wait before `read`."""
+
+    def read(self) -> bytes | Ending:
+        """What to send next as one chunk (never empty), or how the body ends."""
+
+    def close(self) -> None:
+        """Everything is sent, or the client has left."""
+
+
+Answer = Callable[[Request], Exchange | Source]
 
 # What the server says itself, about its own connection and chunks.
 _OWN_HEADERS = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
@@ -26,16 +51,18 @@ _RECEIVE = 65536
 class Server:
     """A running server: `url` (`http://127.0.0.1:port`, no slash at the end) and, as they come, the `requests` it has seen."""
 
-    def __init__(self, answer: Answer, paced: bool, host: str) -> None:
+    def __init__(self, answer: Answer, paced: bool, listener: socket.socket) -> None:
         self.failure: BaseException | None = None
         """The first exception of `answer`, or of sending what it gave."""
         self._answer = answer
-        self._paced = paced
+        self.paced = paced
         self._requests: list[Request] = []
         self._stopping = threading.Event()
         self._lock = threading.Lock()
+        self._busy = 0
+        self._over = threading.Condition()
         self._open: dict[socket.socket, threading.Thread] = {}
-        self._listener = socket.create_server((host, 0))
+        self._listener = listener
         # Closing a socket does not wake a thread that waits in accept; and a connection is what a tape that replays may forbid.
         self._waker, self._wakes = socket.socketpair()
         self.url = "http://{}:{}".format(*self._listener.getsockname()[:2])
@@ -77,7 +104,7 @@ class Server:
                 del self._open[client]
                 client.close()
 
-    def answer(self, request: Request) -> Exchange | str:
+    def answer(self, request: Request) -> Exchange | Source | str:
         """What to answer, or what went wrong in words."""
         self._requests.append(request)
         try:
@@ -86,14 +113,26 @@ class Server:
             self.fail(error)
             return f"{type(error).__name__}: {error}"
 
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """While a request is answered."""
+        with self._over:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._over:
+                self._busy -= 1
+                self._over.notify_all()
+
+    def settle(self, seconds: float = 5.0) -> bool:
+        """Returns when no request is being answered, at the latest after `seconds`; whether that is so. A client that left is noticed a moment later."""
+        with self._over:
+            return self._over.wait_for(lambda: not self._busy, seconds)
+
     def fail(self, error: BaseException) -> None:
         """Keeps the first failure; it is raised where the server ends, because a thread has nobody to raise it to."""
         self.failure = self.failure or error
-
-    def wait_until(self, moment: float) -> None:
-        """Returns at `moment` (as of `time.monotonic`), at once if unpaced. Raises `ConnectionAbortedError` when the server stops."""
-        if self._stopping.wait(max(0.0, moment - time.monotonic()) if self._paced else 0):
-            raise ConnectionAbortedError("the server stops")
 
     def stop(self) -> None:
         """Ends every conversation and returns when all threads have ended."""
@@ -111,13 +150,51 @@ class Server:
             thread.join()
 
 
+class _Exchanged:
+    """An exchange as a source. Its reads are iterated while they are sent."""
+
+    ready = None
+
+    def __init__(self, exchange: Exchange, paced: bool) -> None:
+        self._exchange = exchange
+        self._paced = paced
+        self._reads = iter(exchange.reads)
+        self._given = 0
+        self._next: Read | None = None
+        self._began = 0.0
+
+    def head(self) -> tuple[int, Headers]:
+        self._began = time.monotonic()
+        return self._exchange.status, self._exchange.headers
+
+    def pause(self) -> float:
+        self._next = next(self._reads, None)
+        if self._next is None or not self._paced:
+            return 0.0
+        return self._began + self._next.at_ms / 1000 - time.monotonic()
+
+    def read(self) -> bytes | Ending:
+        if self._next is None:
+            return COMPLETE if self._exchange.ending.kind == "closed" else self._exchange.ending
+        self._given += 1
+        return self._next.data
+
+    @property
+    def torn(self) -> bool:
+        return self._exchange.ending.error == "chunk" and self._given == len(self._exchange.reads)
+
+    def close(self) -> None:
+        pass
+
+
 class _Connection:
-    """One client: requests in, exchanges out, until either side has had enough."""
+    """One client: requests in, responses out, until either side has had enough."""
 
     def __init__(self, server: Server, client: socket.socket) -> None:
         self._server = server
         self._client = client
         self._h11, self._wire = _new_wire()
+        self._chunked = False
 
     def run(self) -> None:
         h11 = self._h11
@@ -129,15 +206,23 @@ class _Connection:
                 return
             if request is None:
                 return
-            match self._server.answer(request):
-                case Exchange() as exchange:
-                    if not self._play(exchange, bodiless=request.method == "HEAD" or exchange.status in (204, 304)):
-                        return
-                case problem:
-                    self._say(problem, 500)
-            if self._wire.our_state is not h11.DONE:
-                return
+            with self._server.answering():
+                if not self._answered(request) or self._wire.our_state is not h11.DONE:
+                    return
             self._wire.start_next_cycle()
+
+    def _answered(self, request: Request) -> bool:
+        """Answers `request`; whether the connection can be used on."""
+        answer = self._server.answer(request)
+        if isinstance(answer, str):
+            self._say(answer, 500)
+            return True
+        source = _Exchanged(answer, self._server.paced) if isinstance(answer, Exchange) else answer
+        try:
+            ending = self._play(source, request.method)
+        finally:
+            source.close()
+        return self._ended(ending)
 
     def _request(self) -> Request | None:
         head, body = None, []
@@ -170,24 +255,60 @@ class _Connection:
             body,
         )
 
-    def _play(self, exchange: Exchange, *, bodiless: bool) -> bool:
-        """Sends the exchange as it was recorded; whether the connection can be used on."""
-        own = _OWN_HEADERS - {"content-length"} if bodiless else _OWN_HEADERS
-        headers = [(name, value.encode()) for name, value in exchange.headers if name not in own]
-        self._head(exchange.status, headers)
-        began = time.monotonic()
-        for read in () if bodiless else exchange.reads:
-            self._server.wait_until(began + read.at_ms / 1000)
-            self._send(self._h11.Data(data=read.data))
-        if exchange.ending.kind in ("complete", "closed"):
+    def _play(self, source: Source, method: str) -> Ending:
+        """Sends what `source` gives, and returns how it ends."""
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._client, selectors.EVENT_READ)
+            if source.ready is not None:
+                waiting.register(source.ready, selectors.EVENT_READ)
+            self._until(waiting, source.ready, 0)
+            status, headers = source.head()
+            bodiless = method == "HEAD" or status in (204, 304)
+            own = _OWN_HEADERS - {"content-length"} if bodiless else _OWN_HEADERS
+            self._head(status, [(name, value.encode()) for name, value in headers if name not in own])
+            self._chunked = not bodiless and self._wire.their_http_version != b"1.0"
+            while True:
+                self._until(waiting, source.ready, source.pause())
+                match source.read():
+                    case Ending() as ending:
+                        return ending
+                    case data if self._chunked and source.torn:
+                        self._client.sendall(b"%x\r\n%b" % (len(data) + 1, data))
+                        self._chunked = False
+                    case data if not bodiless:
+                        self._send(self._h11.Data(data=data))
+
+    def _until(self, waiting: selectors.BaseSelector, ready: socket.socket | None, seconds: float) -> None:
+        """Returns when `ready` is, without it after `seconds`. Raises `ConnectionAbortedError` as soon as the client leaves."""
+        moment = time.monotonic() + seconds
+        while True:
+            left = None if ready else max(0.0, moment - time.monotonic())
+            came = [key.fileobj for key, _ in waiting.select(left)]
+            if self._client in came:
+                self._hear()
+            if ready in came or not came:
+                return
+
+    def _hear(self) -> None:
+        """Takes in what the client says meanwhile: its next request, or that it has left."""
+        data = self._client.recv(_RECEIVE)
+        if not data:
+            raise ConnectionAbortedError("the client left")
+        self._wire.receive_data(data)
+
+    def _ended(self, ending: Ending) -> bool:
+        """Ends the response; whether the connection can be used on."""
+        if ending == COMPLETE:
             self._send(self._h11.EndOfMessage())
             return True
-        if exchange.ending.error == "read":
+        if ending.error == "chunk" and self._chunked:
+            self._client.sendall(b"1\r\n")
+        if ending.error == "read":
             # Closing without lingering resets the connection.
             self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         # A stall lasts until the client leaves, or `stop` shuts the socket down.
-        while exchange.ending.kind == "stalled" and self._client.recv(_RECEIVE):
-            pass
+        while ending.kind == "stalled":
+            self._hear()
         return False
 
     def _say(self, text: str, status: int) -> None:
@@ -209,13 +330,14 @@ def _new_wire() -> tuple[Any, Any]:
 
 
 @contextmanager
-def serve(answer: Answer, *, paced: bool = True, host: str = "127.0.0.1") -> Iterator[Server]:
-    """Answers HTTP/1.1 requests on a free port of `host` with the exchanges that `answer` gives for them.
+def serve(answer: Answer, *, paced: bool = True, host: str = "127.0.0.1", port: int = 0) -> Iterator[Server]:
+    """Answers HTTP/1.1 requests on `port` (0: a free one) of `host` with the exchanges that `answer` gives for them, or with a `Source`.
 
     Every read goes out as one chunk, when `paced` at its `at_ms` after the headers, else as fast as the client takes it; `reads` is iterated while it
-    is sent. `disconnected` breaks the connection off (`read`: reset, `protocol`: closed in the middle of the body), `stalled` sends nothing more and
-    keeps it open, `closed` ends like `complete`. `answer` runs in a thread for each connection; if it raises, the client gets status 500 with the
-    text, and the first such exception is raised again at the end of the block. Raises `MissingExtra` without h11.
+    is sent. `disconnected` breaks the connection off (`read`: reset, `protocol`: closed in the middle of the body, `chunk`: within its last chunk,
+    which is announced longer), `stalled` sends nothing more and keeps it open, `closed` ends like `complete`. A client that leaves is noticed before
+    the next read is sent. `answer` runs in a thread for each connection; if it raises, the client gets status 500 with the text, and the first such
+    exception is raised again at the end of the block. Raises `MissingExtra` without h11, and `TapeError` where it cannot listen.
     """
     try:
         _new_wire()
@@ -223,7 +345,11 @@ def serve(answer: Answer, *, paced: bool = True, host: str = "127.0.0.1") -> Ite
         raise MissingExtra(
             "the loopback server needs h11", mend="pip install 'pytest-stream-cassette[server]'"
         ) from error
-    server = Server(answer, paced, host)
+    try:
+        listener = socket.create_server((host, port))
+    except OSError as error:
+        raise TapeError(f"cannot listen on {host} port {port}: {error}", mend="name another host or port") from error
+    server = Server(answer, paced, listener)
     try:
         try:
             yield server

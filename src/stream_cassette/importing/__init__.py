@@ -18,10 +18,22 @@ from ..redact import Redaction, Scrubbing, summary
 from ..yamltext import LARGEST
 from . import cassetter, har, raw, vcr
 from .entries import Entry, Facts, Kept, LeftOut, Source
-from .targets import sources, target_of
+from .targets import is_respelled, names_in, sources, targets_of
 from .values import value_in
 
-__all__ = ["FORMATS", "Facts", "Format", "Imported", "LeftOut", "read", "save", "sources", "target_of"]
+__all__ = [
+    "FORMATS",
+    "Facts",
+    "Format",
+    "Imported",
+    "LeftOut",
+    "is_respelled",
+    "names_in",
+    "read",
+    "save",
+    "sources",
+    "targets_of",
+]
 
 NO_TIMES = "boundaries and times are not known: one read an event, at 0 ms"
 _ONE_TIME = (

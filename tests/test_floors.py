@@ -59,7 +59,7 @@ FLOORS: list[list[str]] = [
         "importing.*",
         "importing",
     ],
-    ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "cli.*", "cli"],
+    ["hooks", "scan", "orphans", "collecting", "pytest_plugin", "demo", "textconv", "timeline", "cli.*", "cli"],
     [""],
 ]
 # Loaded by one room alone, so that nobody pays for what he does not use.
@@ -81,7 +81,7 @@ HEAVY = {
     "httpx": {"clients.httpx"},
     "httpx2": {"gateways", "clients.httpx", "demo"},
     "h11": {"server"},
-    "rich": {"demo"},
+    "rich": {"demo", "cli.terminal"},
     "pytest": {"pytest_plugin", "hooks", "orphans", "collecting"},
 }
 

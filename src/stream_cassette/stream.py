@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 from .assembler import Assembler
@@ -13,7 +14,24 @@ from .dialects.base import Dialect
 from .errors import CannotSay
 from .fold import Fold
 from .framing import frames
-from .model import USAGE_COUNTS, Arguments, Delta, Exchange, Frame, Read, Reply, Request, Stop, ToolCall
+from .lanes import Lane, resolve
+from .model import (
+    USAGE_COUNTS,
+    Arguments,
+    ArgumentsAt,
+    Delta,
+    Exchange,
+    Frame,
+    Read,
+    Reasoning,
+    Refusal,
+    Reply,
+    Request,
+    Stop,
+    Text,
+    ToolCall,
+    Whole,
+)
 from .unfold import Cut, unfold
 
 
@@ -22,7 +40,8 @@ class Stream:
     """An exchange whose body is a streamed reply. `dialect` is a name of the table, or None to recognise it.
 
     Everything else derives from the exchange, once: `body` (bytes), `frames`, `payloads` (the JSON values an SDK user would see), `deltas` and
-    `reply`. The last three raise `UnknownDialect` where the body is no stream that is known.
+    `reply`; and when it came: `times`, `first_token_ms` and `gaps_ms`. All but `body`, `frames` and `times` raise `UnknownDialect` where the body is
+    no stream that is known.
     """
 
     exchange: Exchange
@@ -52,6 +71,43 @@ class Stream:
         dialect = self._dialect
         return tuple(tuple(dialect.read(frame)) if dialect else () for frame in self.frames)
 
+    @cached_property
+    def times(self) -> tuple[int, ...]:
+        """When each of `frames` was complete: that of the read that brought its last byte, in whole milliseconds after the response headers."""
+        found: list[int] = []
+        reads = iter(self.exchange.reads)
+        came = at_ms = 0
+        for end in accumulate(len(frame.raw) for frame in self.frames):
+            while came < end:
+                read = next(reads)
+                came, at_ms = came + len(read.data), read.at_ms
+            found.append(at_ms)
+        return tuple(found)
+
+    @property
+    def first_token_ms(self) -> int | None:
+        """When the first text, reasoning, refusal or arguments had come, in milliseconds after the response headers; None if none came."""
+        return self._tokens_ms[0] if self._tokens_ms else None
+
+    @property
+    def gaps_ms(self) -> tuple[int, ...]:
+        """The milliseconds between one piece of content and the next, one fewer than there are pieces; 0 where they came in one read.
+
+        A restatement of what was streamed is no piece.
+        """
+        return tuple(later - earlier for earlier, later in pairwise(self._tokens_ms))
+
+    @cached_property
+    def _tokens_ms(self) -> tuple[int, ...]:
+        came = [at_ms for at_ms, said in zip(self.times, self.deltas_by_frame, strict=True) for _ in said]
+        begun: set[Lane | None] = set()
+        found: list[int] = []
+        for at_ms, delta, lane in zip(came, self.deltas, resolve(self.deltas), strict=True):
+            if _is_content(delta) and not (isinstance(delta, Whole) and lane in begun):
+                begun.add(lane)
+                found.append(at_ms)
+        return tuple(found)
+
     @property
     def reply(self) -> Reply:
         return self._assembled[1]
@@ -74,6 +130,18 @@ class Stream:
             assembler.feed_bytes(read.data)
         assembler.close()
         return assembler.dialect, assembler.result()
+
+
+def _is_content(delta: Delta) -> bool:
+    match delta:
+        case Text(_, text) | Reasoning(_, text) | Refusal(_, text) | Arguments(_, text):
+            return bool(text)
+        case Whole(_, kind, value):
+            return bool(value) and kind != "signature"
+        case ArgumentsAt():
+            return True
+        case _:
+            return False
 
 
 _NOWHERE = Request("POST", "https://synthesized.invalid/")

@@ -11,9 +11,10 @@ from importlib import import_module
 from stream_cassette import __version__
 from stream_cassette.errors import StreamCassetteError
 
-COMMANDS = ("demo", "scan", "textconv")
-"""The commands in the order of the help. The module of each has `HELP`, one line; `add(parser)`, which declares its arguments; and `run(options)`,
-which returns the exit status: 0 done, 1 a check failed. Whatever is heavy it imports within `run`."""
+COMMANDS = ("demo", "show", "assemble", "mutate", "check", "upgrade", "import", "scan", "textconv")
+"""The commands in the order of the help. The module of each has `HELP`, one line; `EPILOG`, which ends its help: an example, what `--json` prints and
+what the exit status says; `add(parser)`, which declares its arguments; and `run(options)`, which returns the exit status: 0 done, 1 a check failed.
+Whatever is heavy it imports within `run`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,13 +22,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="stream-cassette",
         description="Record streamed LLM replies once, replay them ever after.",
-        epilog="Exit status: 0 done, 1 a check failed, 2 an error, 130 interrupted.",
+        epilog="Exit status: 0 done, 1 a check failed, 2 an error, 130 interrupted. `stream-cassette COMMAND --help` has an example of each.",
     )
     parser.add_argument("--version", action="version", version=f"stream-cassette {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
         module = import_module(f"{__name__}.{name}_command")
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=f"{module.HELP[0].upper()}{module.HELP[1:]}.",
+            epilog=module.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         module.add(command)
         command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)

@@ -7,6 +7,12 @@ import tempfile
 from pathlib import Path
 
 HELP = "record, replay, mutate and compare a stream on loopback, without a key or a network"
+EPILOG = """\
+example:
+  stream-cassette demo --keep demo
+
+exit status: 0 all as promised, 1 something was not, 2 an error
+"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from stream_cassette.errors import CassetteMissing, StreamCassetteError
 
-HELP = "print a cassette as a diff should show it: git config diff.cassette.textconv 'stream-cassette textconv'"
+HELP = "print a cassette as git diff should show it, without what is new in every recording"
+EPILOG = """\
+example:
+  git config diff.cassette.textconv 'stream-cassette textconv'
+  echo '*.yaml diff=cassette' >> .gitattributes
+
+exit status: 0 printed, also where the file is broken, 2 there is no file
+"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import json
+import os
 import zlib
 from pathlib import Path
 
@@ -222,6 +224,22 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(StreamCassetteError, match="cannot read the file"):
         scan(path)
     assert list(files_of([path])) == []
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refused(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)  # whoever is root may read everything
+    with pytest.raises(StreamCassetteError, match="cannot read the folder: Permission denied\n  where: .*closed"):
+        list(files_of([tmp_path]))
 
 
 def test_large_files_take_calls_in_proportion(tmp_path: Path) -> None:

@@ -49,16 +49,21 @@ class Finding:
 
 
 def files_of(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files named, and those in the folders named, but for hidden ones. `StreamCassetteError` for a path that does not exist."""
+    """The files named, and those in the folders named, but for hidden ones. `StreamCassetteError` for a path that does not exist or cannot be read."""
     for path in paths:
         if path.is_dir():
-            for folder, folders, names in os.walk(path):
+            for folder, folders, names in os.walk(path, onerror=_refuse):
                 folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
                 yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
         elif path.exists():
             yield path
         else:
             raise StreamCassetteError("there is no such file or folder", where=str(path), mend="name an existing one")
+
+
+def _refuse(error: OSError) -> None:
+    """`os.walk` would leave out what it cannot read, as if nothing were in it."""
+    raise StreamCassetteError(f"cannot read the folder: {error.strerror}", where=str(error.filename)) from error
 
 
 def scan(path: Path, secrets: Secrets = NO_MORE) -> list[Finding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from ..model import Frame
 from .base import Spelling, as_dict, as_list, payload_of
@@ -170,7 +169,7 @@ def _in_array(frames: Sequence[Frame]) -> list[list[Frame]]:
     out: list[list[Frame]] = [[] for _ in frames]
     for at in places:
         lead = b"[" if at == places[0] else b"\n,\r\n"
-        out[at] = [replace(frames[at], raw=lead + (frames[at].data or "").encode())]
+        out[at] = [frames[at]._replace(raw=lead + (frames[at].data or "").encode())]
     out[places[-1]].append(Frame(b"\n]\n"))
     return out
 

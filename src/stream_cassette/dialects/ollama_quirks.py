@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from .. import jsontext
@@ -98,7 +97,7 @@ def _blank_lines(frames: Sequence[Frame]) -> list[list[Frame]]:
 
 
 def _no_last_line_end(frames: Sequence[Frame]) -> list[list[Frame]]:
-    last = [replace(frame, raw=frame.raw.rstrip(b"\r\n")) if frame.data else frame for frame in frames[-1:]]
+    last = [frame._replace(raw=frame.raw.rstrip(b"\r\n")) if frame.data else frame for frame in frames[-1:]]
     return [[frame] for frame in (*frames[:-1], *last)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 from .. import jsontext
@@ -87,7 +86,7 @@ def before(frames: Sequence[Frame], at: int, new: Frame) -> list[list[Frame]]:
     out = [[frame] for frame in frames]
     old = frames[at]
     if old.raw.startswith(_BOM):
-        new, old = replace(new, raw=_BOM + new.raw), replace(old, raw=old.raw.removeprefix(_BOM))
+        new, old = new._replace(raw=_BOM + new.raw), old._replace(raw=old.raw.removeprefix(_BOM))
     out[at] = [new, old]
     return out
 
@@ -187,7 +186,7 @@ def _commented(frames: Sequence[Frame]) -> list[list[Frame]]:
         if numbered:
             mark = _BOM if frame.raw.startswith(_BOM) else b""
             raw = mark + f"id: {number}{end}".encode() + frame.raw.removeprefix(mark)
-            frame = replace(frame, raw=raw, id=str(number))
+            frame = frame._replace(raw=raw, id=str(number))
         comment = Frame(f": keepalive{end}{end}".encode())
         out[at] = [frame] if at == places[0] else [comment, frame]
     return out

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from ..errors import CannotSay
 from ..model import Frame
@@ -84,7 +83,7 @@ class Decoder:
             found += self._give_up(end) if self._open else [self._cut(end)]
             self._buffer.clear()
         last = found.pop()
-        last = replace(last, raw=last.raw[:-1], problem=last.problem and _BODY_ENDS)
+        last = last._replace(raw=last.raw[:-1], problem=last.problem and _BODY_ENDS)
         return [*found, last] if last.raw else found
 
     def _frames(self) -> Iterator[Frame]:
@@ -161,7 +160,7 @@ class Decoder:
         frame = self._cut(self._at)
         self._array = False
         text = str(frame.data)[:-1].rstrip(_BETWEEN.decode())
-        return replace(frame, data=text or None)
+        return frame._replace(data=text or None)
 
     def _give_up(self, end: int) -> Iterator[Frame]:
         """The lines up to `end` are no JSON text together. Those that are objects on their own are saved, outside of an array."""
@@ -229,7 +228,7 @@ def relink(frames: Iterable[Frame]) -> list[Frame]:
         lead = _lead(frame)
         if lead and (b"," if begun else b"[") not in lead:
             mended = lead.removeprefix(_BOM).replace(b"[", b",") if begun else b"["
-            frame = replace(frame, raw=mended + frame.raw[len(lead) :])
+            frame = frame._replace(raw=mended + frame.raw[len(lead) :])
         begun = begun or bool(lead)
         found.append(frame)
     return found

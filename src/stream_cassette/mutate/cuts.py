@@ -140,7 +140,7 @@ class CutInsideFrame(_Cut):
         wrapped = self.resolve(stream)
         edit = [[frame] if place < wrapped.n else [] for place, frame in enumerate(stream.frames)]
         cut = stream.frames[wrapped.n]
-        edit[wrapped.n] = [replace(cut, raw=cut.raw[: wrapped.at])]
+        edit[wrapped.n] = [cut._replace(raw=cut.raw[: wrapped.at])]
         return with_frames(stream, edit)
 
     def resolve(self, stream: Stream) -> CutInsideFrame:

@@ -263,7 +263,7 @@ class MoveUsage(_Deltas):
 
 def _with_own_event(stream: Stream, out: list[list[Delta]], finish: int, usage: UsageUpdate) -> Stream:
     found = slots(stream)
-    own = written(speaker(stream), [usage], replace(found[finish].frame, raw=found[finish].frame.raw))
+    own = written(speaker(stream), [usage], found[finish].frame._replace(raw=found[finish].frame.raw))
     changed = with_deltas(stream, out)
     places = iter(changed.frames)
     edit = []

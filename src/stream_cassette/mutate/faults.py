@@ -187,7 +187,7 @@ class CorruptFrame(_Fault):
         at = _content_frames(stream)[self.resolve(stream).n]
         frame = stream.frames[at]
         brace = frame.raw.rindex(b"}")
-        damaged = replace(frame, raw=frame.raw[:brace] + b"!" + frame.raw[brace + 1 :])
+        damaged = frame._replace(raw=frame.raw[:brace] + b"!" + frame.raw[brace + 1 :])
         return with_frames(stream, [[damaged] if place == at else [each] for place, each in enumerate(stream.frames)])
 
     def resolve(self, stream: Stream) -> CorruptFrame:

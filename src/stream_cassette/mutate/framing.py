@@ -6,7 +6,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from .. import jsontext
@@ -61,7 +61,7 @@ def _is_text(events: Sequence[Frame]) -> bool:
 
 
 def _raw(frame: Frame, raw: bytes) -> list[Frame]:
-    return [replace(frame, raw=raw)]
+    return [frame._replace(raw=raw)]
 
 
 @dataclass(frozen=True, slots=True)

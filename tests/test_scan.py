@@ -238,7 +238,7 @@ def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refused)  # whoever is root may read everything
-    with pytest.raises(StreamCassetteError, match="cannot read the folder: Permission denied\n  where: .*closed"):
+    with pytest.raises(StreamCassetteError, match=r"cannot read the folder: Permission denied\n  where: .*closed"):
         list(files_of([tmp_path]))
 
 

@@ -185,11 +185,11 @@ def _interaction(kept: Kept, scrubbing: Scrubbing, test: str | None, told: _Told
 
 def _unsound(interaction: Interaction, take: Recorder) -> str:
     """What makes a stream one to look at before it is relied on; empty for nothing."""
+    exchange = interaction.exchange
     if interaction.dialect is None:
-        kind = (interaction.exchange.header("content-type") or "").partition(";")[0].strip().lower()
-        return (
-            "a stream of no known dialect, so it has no `assembled`" if kind in _STREAMED and not take.problem else ""
-        )
+        kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
+        unknown = kind in _STREAMED and exchange.reads and not take.problem
+        return "a stream of no known dialect, so it has no `assembled`" if unknown else ""
     reply = take.stream.reply
     if reply.finish_reason is None and not reply.ended and not reply.errors:
         return "neither a finish reason nor an end mark came: the stream may have been cut"

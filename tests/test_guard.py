@@ -18,17 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import boto3
 import httpx
 import httpx2
 import openai
 import pytest
-import requests
 import trio
 import urllib3
 import websockets.asyncio.client
 import websockets.sync.client
-from botocore.config import Config
 
 from stream_cassette.cassette import update
 from stream_cassette.clients import guard, use
@@ -104,13 +101,6 @@ def by_websockets_sync(url: str) -> None:
     websockets.sync.client.connect(url.replace("http", "ws"))
 
 
-def by_boto3(url: str) -> None:
-    keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
-    config = Config(retries={"max_attempts": 1})
-    client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=url, config=config, **keys)
-    client.converse_stream(modelId="m", messages=[])
-
-
 async def by_streams(url: str) -> None:
     await asyncio.open_connection(*address(url))
 
@@ -131,14 +121,16 @@ CLIENTS: dict[str, tuple[Callable[[str], Any], str]] = {
     "raw socket": (by_socket, "a socket"),
     "datagram": (by_datagram, "a socket"),
     "connect_ex": (by_connect_ex, "a socket"),
-    "requests": (lambda url: requests.get(url, timeout=5), "requests"),
-    "urllib3": (lambda url: urllib3.PoolManager(retries=False).request("GET", url), "urllib3"),
+    # The door stands at its pools.
+    "urllib3's connection": (
+        lambda url: urllib3.connection.HTTPConnection(*address(url), timeout=5).request("GET", "/"),
+        "urllib3",
+    ),
     "urllib.request": (lambda url: urllib.request.urlopen(url, timeout=5), "urllib.request"),
     "http.client": (
         lambda url: http.client.HTTPConnection(*address(url), timeout=5).request("GET", "/"),
         "http.client",
     ),
-    "boto3": (by_boto3, "boto3 (botocore)"),
     "aiohttp": (in_asyncio(by_aiohttp), "aiohttp"),
     "openai on aiohttp": (in_asyncio(by_openai_on_aiohttp), "openai's DefaultAioHttpClient, which rides on aiohttp"),
     "websockets": (in_asyncio(by_websockets), "websockets"),
@@ -168,7 +160,7 @@ def test_a_live_client_is_an_error_that_names_it(
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("name", ["raw socket", "requests", "aiohttp"])
+@pytest.mark.parametrize("name", ["raw socket", "urllib.request", "aiohttp"])
 def test_the_same_client_where_loopback_is_allowed(path: Path, server: Server, name: str) -> None:
     with use(path, allow_loopback=True):
         CLIENTS[name][0](server.url)
@@ -290,7 +282,7 @@ def test_a_name_is_not_even_looked_up(path: Path) -> None:
         (in_asyncio(by_aiohttp), "aiohttp"),
         (in_asyncio(by_websockets), "websockets"),
         (in_asyncio(lambda url: asyncio.open_connection("api.example.com", 80)), "a socket"),
-        (in_asyncio(lambda url: elsewhere(requests.get, url)), "requests"),
+        (in_asyncio(lambda url: elsewhere(urllib.request.urlopen, url)), "urllib.request"),
     ],
     ids=["aiohttp", "websockets", "streams", "executor"],
 )

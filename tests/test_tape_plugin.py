@@ -159,12 +159,12 @@ def test_what_was_not_played_may_be_an_error(project: pytest.Pytester) -> None:
 
 
 def test_a_live_socket_fails_the_test(project: pytest.Pytester, server: Server) -> None:
-    live = "import requests; requests.get(URL, timeout=5)"
+    live = "import urllib.request; urllib.request.urlopen(URL, timeout=5)"
     run(project, "ask()", "--stream-record=once").assert_outcomes(passed=1)
     result = run(project, f"ask(); {live}")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*LiveConnection: requests goes to the network while the recording is replayed: 127.0.0.1*"]
+        ["*LiveConnection: urllib.request goes to the network while the recording is replayed: 127.0.0.1*"]
     )
     result.stdout.fnmatch_lines(["*where: *test_agent.py:*"])
     port = server.url.rpartition(":")[2]

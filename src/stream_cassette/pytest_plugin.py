@@ -418,12 +418,13 @@ def _judge(item: pytest.Item, tape: Tape) -> None:
         item.stash[_FAILED_WITH] = tape.failure
         raise _shown(tape.failure)
     if not tape.used:
+        from .clients.guard import ANSWERED
         from .errors import NothingIntercepted
 
         raise NothingIntercepted(
             "the test made no request that the tape could see, and did not read its recording",
             where=item.nodeid,
-            mend="use a client that rides on httpx or httpx2, read stream_cassette.reply or .reads, or take the marker off",
+            mend=f"use a client that the tape answers ({ANSWERED}), read stream_cassette.reply or .reads, or take the marker off",
         )
     tape.check_assembled()
     tape.check_drift()

@@ -26,6 +26,9 @@ _RESOLVES = frozenset({"socket.getaddrinfo", "socket.gethostbyname"})
 _WATCHED = _CONNECTS | _RESOLVES
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
+ANSWERED = "httpx, httpx2, urllib3 2, requests, boto3, aiohttp, or an SDK on one of them"
+"""The clients that have a door, as an error names them."""
+
 # Who is to blame, where several are on the stack: the outer ones first. The module of a frame begins with the name.
 _CLIENTS = (
     ("openai._vendor.httpx_aiohttp", "openai's DefaultAioHttpClient, which rides on aiohttp"),
@@ -112,7 +115,7 @@ def _error(target: str, tapes: tuple[Tape, ...]) -> LiveConnection:
     return LiveConnection(
         f"{client} goes to the network while the recording is replayed: {target}",
         where=f"{place}; {' and '.join(str(tape.path) for tape in tapes)}",
-        mend="use a client on httpx or httpx2, which the tape answers; or, where it is meant to be live, allow_hosts=['...'] or, for this "
+        mend=f"use a client that the tape answers: {ANSWERED}; or, where it is meant to be live, allow_hosts=['...'] or, for this "
         "machine, allow_loopback=True",
     )
 

@@ -170,11 +170,12 @@ def plain(delta: Delta, lane: Lane | None) -> dict[str, Any]:
     key = key_of(delta)
     said = {each.name: getattr(delta, each.name) for each in fields(delta) if each.name != "key"}
     where = {each.name: getattr(key, each.name) for each in fields(Key)} if key else {}
-    unsaid = (None, False, "")
     return {
         "type": type(delta).__name__,
         "lane": lane.number if lane else None,
-        "key": {name: value for name, value in where.items() if value not in unsaid},
+        "key": {
+            name: value for name, value in where.items() if value is not None and value is not False and value != ""
+        },
         **said,
     }
 
@@ -208,10 +209,10 @@ def _said(arrival: Arrival, columns: _Columns) -> Iterator[tuple[str, Line]]:
         split = f", {arrival.split} of them to inside a character" if arrival.split else ""
         yield " ", ((f"in {arrival.reads} reads{split}", "yellow"),)
     for event in arrival.events:
-        told = columns.of(event)
+        told = columns.of(event) or [((_of_frame(event.frame), "dim"),)]
         if event.frame.problem:
             told.append(((f"damage: {event.frame.problem}", "bold red"),))
-        for place, line in enumerate(told or [((_of_frame(event.frame), "dim"),)]):
+        for place, line in enumerate(told):
             yield " " if place else "-", line
 
 
@@ -270,4 +271,4 @@ def _of_frame(frame: Frame) -> str:
     if frame.data is not None:
         return _joined("event", frame.event if frame.event != "message" else None, repr(frame.data))
     said = frame.raw.strip(b"\r\n \xef\xbb\xbf").decode("utf-8", "backslashreplace")
-    return f"comment {said!r}" if said.startswith(":") else _joined("bytes", repr(said) if said else "of a blank line")
+    return f"comment {said!r}" if said.startswith(":") else f"bytes {said!r}" if said else "a blank line"

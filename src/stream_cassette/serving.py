@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from stream_cassette.errors import CassetteMiss, RecordingTooShort, TapeError
 from stream_cassette.model import Ending, Exchange, Headers, Read, Request
@@ -14,8 +15,7 @@ from stream_cassette.playing import Player
 from stream_cassette.server import Server, Source, serve
 from stream_cassette.tape import Tape
 
-_NOT_FOUND = 404
-_MISS: Headers = (("content-type", "application/json"), ("x-should-retry", "false"))
+_STATUSES = {404: "NOT_FOUND", 502: "UNAVAILABLE"}  # in Google's words
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,19 @@ def record_command(tape: Tape) -> str:
 
 
 def _refused(error: CassetteMiss | TapeError, request: Request, told: Told) -> Exchange:
-    """The answer that tells `error`. Providers differ in where they have the text of an error, and one object has them all."""
-    text = str(error)
-    said = {"message": text, "type": "cassette_miss", "code": _NOT_FOUND, "status": "NOT_FOUND"}
-    body = json.dumps({"type": "error", "message": text, "error": said}).encode()
-    told(Served(request, _NOT_FOUND, 1, "miss", text))
-    return Exchange(request, _NOT_FOUND, _MISS, (Read(0, body),))
+    said = refusal(request, 404, "cassette_miss", str(error))
+    told(Served(request, said.status, 1, "miss", str(error)))
+    return said
+
+
+def refusal(request: Request, status: Literal[404, 502], kind: str, text: str) -> Exchange:
+    """An answer that tells an error of ours. Providers differ in where the text of an error stands, and one object has it everywhere."""
+    error = {"message": text, "type": kind, "code": status, "status": _STATUSES[status]}
+    body = json.dumps({"type": "error", "message": text, "error": error}).encode()
+    headers: Headers = (("content-type", "application/json"),)
+    if status == 404:
+        headers += (("x-should-retry", "false"),)
+    return Exchange(request, status, headers, (Read(0, body),))
 
 
 class _Playing:

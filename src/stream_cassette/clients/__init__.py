@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-from stream_cassette.clients import guard, httpx, urllib3
+from stream_cassette.clients import aiohttp, guard, httpx, urllib3
 from stream_cassette.clients.doors import Door, opened
 from stream_cassette.errors import TapeError
 from stream_cassette.model import Exchange
@@ -17,7 +17,7 @@ from stream_cassette.mutate.items import Spec
 from stream_cassette.recording import Clock
 from stream_cassette.tape import Mode, Tape
 
-DOORS: Mapping[str, Door] = {"httpx": httpx.door, "httpx2": httpx.door, "urllib3": urllib3.door}
+DOORS: Mapping[str, Door] = {"aiohttp": aiohttp.door, "httpx": httpx.door, "httpx2": httpx.door, "urllib3": urllib3.door}
 """The door of every library that has one, by the name of its module."""
 
 

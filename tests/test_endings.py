@@ -260,7 +260,7 @@ def test_a_failure_that_the_client_did_not_retry_keeps_its_header(path: Path) ->
     assert statuses(path) == [429]
     with use(path):
         assert client(server.url) == live
-        assert Tape(path)._shelf.slots[0].player.exchange.header("retry-after") == "600"
+        assert Tape(path)._shelf.slots[0].stream.exchange.header("retry-after") == "600"
 
 
 def test_what_is_told_of_the_wait() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from stream_cassette import use
+from stream_cassette import Stream, use
 from stream_cassette.cassette import update
 from stream_cassette.errors import StreamCassetteError, TapeError
 from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Interaction, Read, Request
@@ -30,7 +30,7 @@ def player(pace: float, clock: Clock) -> Player:
     def note(failure: StreamCassetteError) -> None:
         raise failure
 
-    playing = Player(TIMED, None, note, "", clock=clock, pace=pace)
+    playing = Player(Stream(TIMED), note, "", clock=clock, pace=pace)
     playing.start()
     return playing
 

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 
 from stream_cassette.errors import RecordingTooShort, StreamCassetteError, TapeError
 from stream_cassette.model import Ending, Exchange, Response, ResponseState
@@ -22,20 +21,18 @@ class Player:
 
     def __init__(
         self,
-        exchange: Exchange,
-        dialect: str | None,
+        stream: Stream,
         note: Callable[[StreamCassetteError], None],
         where: str,
         *,
         clock: Clock = time.monotonic,
         pace: float = 0,
     ) -> None:
-        self.exchange = exchange
+        self.stream, self.exchange = stream, stream.exchange
         self.read_to_end = False
         """Whether the code under test met the recorded ending."""
         self.closed_early = False
         """Whether it closed the response before."""
-        self._dialect = dialect
         self._note = note
         self._where = where
         self._clock = clock
@@ -92,10 +89,6 @@ class Player:
         """How the client took it so far."""
         state: ResponseState = "ended" if self.read_to_end else "closed" if self.closed_early else "open"
         return Response(self.exchange.request, self.exchange.status, self._given, state)
-
-    @cached_property
-    def stream(self) -> Stream:
-        return Stream(self.exchange, self._dialect)
 
 
 def hurried(exchange: Exchange) -> Exchange:

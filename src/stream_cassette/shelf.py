@@ -2,66 +2,114 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from stream_cassette.matching import differences, fingerprint, nearest
-from stream_cassette.model import Exchange, Interaction, Request
+from stream_cassette.cassette import load
+from stream_cassette.matching import differences, fingerprint, nearest, value_differences
+from stream_cassette.model import Cassette, Interaction, Request
 from stream_cassette.paths import Steps
-from stream_cassette.playing import Player, hurried
+from stream_cassette.playing import hurried
 from stream_cassette.recording import retryable
+from stream_cassette.redact import Scrubbing
+from stream_cassette.stream import Stream, assembled
 
 _MOST_NEAR = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Slot:
-    """A recorded interaction, `number` as counted from 1 in the file, with its `request` as it would be stored today."""
+    """A recorded interaction that may be played, `number` as counted from 1 in the file.
+
+    `request` is as it would be stored today, and `stream` as it is played, `mutated` or not.
+    """
 
     number: int
     interaction: Interaction
     request: Request
     fingerprint: Hashable
-    player: Player
+    stream: Stream
+    mutated: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"interaction {self.number} ({self.request.method} {self.request.url}){', mutated' * self.mutated}"
+
+    @cached_property
+    def disagreement(self) -> tuple[str, ...]:
+        """What today's assembler makes of it otherwise than the cassette says, in lines."""
+        recorded = self.interaction.assembled
+        if recorded is None:
+            return ()
+        return tuple(value_differences("assembled", dict(recorded), assembled(self.stream.reply)))
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What a file holds for a test: its own interactions first, then those of no test. `others` belong to other tests, each with its number in the file."""
+
+    cassette: Cassette
+    slots: tuple[Slot, ...]
+    others: tuple[tuple[int, Interaction], ...]
+
+
+EMPTY = Stock(Cassette(), (), ())
+
+# A file that was not touched for so many seconds and is no longer than so many bytes is read once for all tapes: a test with forty mutators opens as many.
+# A younger one may change again within one tick of the file system's clock.
+_STILL, _SMALL = 2.0, 4 << 20
+
+
+def stock(path: Path, test: str | None, ignore: tuple[Steps, ...], scrubbing: Scrubbing) -> Stock:
+    """What the file `path` holds for `test`. `ignore` names what does not count in a request. Raises what `load` raises."""
+    try:
+        found = path.stat()
+    except OSError:  # `load` says it in words
+        return _read(path, None, test, ignore, scrubbing)
+    signature = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    still = time.time() - found.st_mtime > _STILL and found.st_size <= _SMALL
+    # What the last hand does to a request may differ from one tape to the next; it is not in what is kept.
+    return (_kept if still else _read)(path, signature, test, ignore, Scrubbing(scrubbing.secrets))
+
+
+def _read(path: Path, signature: object, test: str | None, ignore: tuple[Steps, ...], scrubbing: Scrubbing) -> Stock:
+    cassette = load(path)
+    numbered = list(enumerate(cassette.interactions, 1))
+    mine = [(number, each) for number, each in numbered if each.test == test]
+    if test is not None:
+        mine += [(number, each) for number, each in numbered if each.test is None]
+    slots: tuple[Slot, ...] = ()
+    for number, each in reversed(mine):
+        slots = (_slot(number, each, slots, ignore, scrubbing), *slots)
+    return Stock(cassette, slots, tuple((number, each) for number, each in numbered if each.test not in (None, test)))
+
+
+_kept = lru_cache(maxsize=16)(_read)
+
+
+def _slot(
+    number: int, interaction: Interaction, later: Sequence[Slot], ignore: Sequence[Steps], scrubbing: Scrubbing
+) -> Slot:
+    exchange = interaction.exchange
+    request = scrubbing.stored(exchange.request)
+    wanted = fingerprint(request, ignore)
+    if retryable(exchange.status) and any(slot.fingerprint == wanted for slot in later):
+        exchange = hurried(exchange)
+    return Slot(number, interaction, request, wanted, Stream(exchange, interaction.dialect))
 
 
 class Shelf:
-    """What `interactions` of a file the test `test` may play: its own first, then those of no test, each once, equal requests in recorded order.
+    """The interactions of a stock that are still to be played, each once, equal requests in recorded order."""
 
-    `ignore` names what does not count in a request, `stored` gives a recorded request as it would be stored today, and `player` (of an exchange, its
-    dialect and the number of its interaction) plays it.
-    """
-
-    def __init__(
-        self,
-        interactions: Sequence[Interaction],
-        test: str | None,
-        ignore: Sequence[Steps],
-        stored: Callable[[Request], Request],
-        player: Callable[[Exchange, str | None, int], Player],
-    ) -> None:
-        self._ignore, self._stored, self._test = ignore, stored, test
-        numbered = list(enumerate(interactions, 1))
-        mine = [(number, each) for number, each in numbered if each.test == test]
-        if test is not None:
-            mine += [(number, each) for number, each in numbered if each.test is None]
-        self._others = [(number, each) for number, each in numbered if each.test not in (None, test)]
-        self.slots: tuple[Slot, ...] = ()
-        for number, each in reversed(mine):
-            self.slots = (self._slot(number, each, player), *self.slots)
+    def __init__(self, stock: Stock, test: str | None, ignore: Sequence[Steps], scrubbing: Scrubbing) -> None:
+        self.slots = stock.slots
+        self._others, self._test, self._ignore, self._scrubbing = stock.others, test, ignore, scrubbing
         self._free = _queues(self.slots)
-
-    def _slot(
-        self, number: int, interaction: Interaction, player: Callable[[Exchange, str | None, int], Player]
-    ) -> Slot:
-        exchange = interaction.exchange
-        request = self._stored(exchange.request)
-        wanted = fingerprint(request, self._ignore)
-        if retryable(exchange.status) and any(slot.fingerprint == wanted for slot in self.slots):
-            exchange = hurried(exchange)
-        return Slot(number, interaction, request, wanted, player(exchange, interaction.dialect, number))
 
     def put(self, place: int, slots: Sequence[Slot]) -> None:
         """Puts `slots` in the place of the one at `place`; nothing has been reserved so far."""
@@ -103,7 +151,7 @@ class Shelf:
         wanted = fingerprint(asked, self._ignore)
         if any(slot.fingerprint == wanted for slot in self.slots):
             return []
-        stored = [(number, each.test, self._stored(each.exchange.request)) for number, each in self._others]
+        stored = [(number, each.test, self._scrubbing.stored(each.exchange.request)) for number, each in self._others]
         return [(number, test) for number, test, request in stored if fingerprint(request, self._ignore) == wanted]
 
     def _nearest(self, asked: Request) -> list[str]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
-from stream_cassette.cassette import load
 from stream_cassette.drift import Drift, drift
 from stream_cassette.errors import (
     AssembledDiffers,
@@ -27,8 +26,8 @@ from stream_cassette.errors import (
     TapeError,
     Unplayed,
 )
-from stream_cassette.hosts import Hosts
-from stream_cassette.matching import ignored, value_differences
+from stream_cassette.hosts import Hosts, is_link_local
+from stream_cassette.matching import ignored
 from stream_cassette.model import COMPLETE, Exchange, Interaction, Reply, Request, Response
 from stream_cassette.mutate import Mutator, answers
 from stream_cassette.mutate import mutate as apply
@@ -41,8 +40,8 @@ from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stre
 from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
 from stream_cassette.saving import Saver, unsaved
 from stream_cassette.settling import settled
-from stream_cassette.shelf import Shelf
-from stream_cassette.stream import Stream, assembled
+from stream_cassette.shelf import EMPTY, Shelf, Slot, Stock, stock
+from stream_cassette.stream import Stream
 from stream_cassette.yamltext import RECORD
 
 Mode = Literal["none", "once", "new", "all", "compare"]
@@ -139,52 +138,49 @@ class Tape:
         """The recorded stream that `mutators` act on: the last one this tape may play."""
         self.mutators: tuple[Mutator, ...] = ()
         """What was done to it, one after the other."""
-        self._shelf = Shelf(self._loaded(), test, self._ignore, self._scrubbing.stored, self._numbered)
+        self._shelf = Shelf(self._loaded(), test, self._ignore, self._scrubbing)
+        self._played: list[Slot] = []
         self._answers: deque[Player] | None = None
         self.mutate(mutate)
         self._records_all = mode in ("all", "compare") or (mode == "once" and not self._shelf.slots)
 
-    def _loaded(self) -> tuple[Interaction, ...]:
+    def _loaded(self) -> Stock:
         """In every mode, because what cannot be read cannot be added to: better to know before anything is asked of a provider."""
         try:
-            cassette = load(self.path)
+            found = stock(self.path, self.test, self._ignore, self._scrubbing)
         except CassetteMissing as error:
             if self.mode in ("none", "compare"):
                 self._missing = CassetteMissing(error.what, where=error.where, mend=self._first)
-            return ()
+            return EMPTY
         except CassetteError as error:
             error.mend = error.mend.replace(RECORD, self._first)
             raise
         if self.mode == "all":
-            self._saver.replaces = [each for each in cassette.interactions if each.test == self.test]
-            return ()
-        self.recorded_at = cassette.at
-        return cassette.interactions
+            self._saver.replaces = [each for each in found.cassette.interactions if each.test == self.test]
+            return EMPTY
+        self.recorded_at = found.cassette.at
+        return found
 
-    def _numbered(self, exchange: Exchange, dialect: str | None, number: int) -> Player:
-        request = self._scrubbing.stored(exchange.request)
-        return self._player(exchange, dialect, f"{self.path}, interaction {number} ({request.method} {request.url})")
-
-    def _player(self, exchange: Exchange, dialect: str | None, where: str) -> Player:
-        return Player(exchange, dialect, self.note, where, clock=self._clock, pace=self._pace)
+    def _player(self, stream: Stream, where: str) -> Player:
+        return Player(stream, self.note, where, clock=self._clock, pace=self._pace)
 
     def mutate(self, specs: Sequence[Spec]) -> None:
         """Puts what the mutators make of the last stream in its place, with what answers before it. Raises `NotApplicable`."""
+        if not specs:
+            return
         slots = self._shelf.slots
-        place = max((at for at, slot in enumerate(slots) if is_stream(slot.player.stream)), default=None)
-        if place is None or not specs:
+        place = max((at for at, slot in enumerate(slots) if is_stream(slot.stream)), default=None)
+        if place is None:
             return  # nothing is recorded yet, or there is a miss to tell
         slot = slots[place]
-        stream = self.original = slot.player.stream
+        stream = self.original = slot.stream
         for spec in specs:
             self.mutators += (settled_for(spec, stream),)
             stream = apply(stream, [self.mutators[-1]])
         *before, mutated = answers(self.original, self.mutators)
-        where = f"{self.path}, interaction {slot.number}, mutated"
-        players = [self._player(hurried(each), None, where) for each in before]
-        players.append(self._player(mutated, self.original.spoken, where))
+        streams = [*(Stream(hurried(each)) for each in before), Stream(mutated, self.original.spoken)]
         told = replace(slot.interaction, assembled=None)  # that was said of the original
-        self._shelf.put(place, [replace(slot, interaction=told, player=player) for player in players])
+        self._shelf.put(place, [replace(slot, interaction=told, stream=each, mutated=True) for each in streams])
 
     def check(self, result: Any, *, view: View | None = None) -> None:
         """Holds what the code under test made of the (mutated) stream against the law, field by field as far as `result` has those of a `Reply`.
@@ -200,10 +196,9 @@ class Tape:
     def answering(cls, exchanges: Sequence[Exchange], dialect: str | None = None) -> Tape:
         """A tape without a file: the next request, whatever it is, gets the first exchange, and so on; one more is a miss."""
         tape = cls(Path("a tape without a file"))
-        tape._answers = deque(
-            tape._player(each if last else hurried(each), dialect if last else None, str(tape.path))
-            for last, each in zip([*([False] * (len(exchanges) - 1)), True], exchanges, strict=True)
-        )
+        last = len(exchanges) - 1
+        streams = [Stream(each, dialect) if at == last else Stream(hurried(each)) for at, each in enumerate(exchanges)]
+        tape._answers = deque(tape._player(each, str(tape.path)) for each in streams)
         return tape
 
     # ----------------------------------------------------------------------------------------------------------- for the doors
@@ -218,9 +213,10 @@ class Tape:
         return self._shelf.at_recorded_host(self._scrubbing.request(request))
 
     def leaves_alone(self, url: str) -> bool:
-        """Whether a request to `url` is none of this tape's business."""
+        """Whether a request to `url` is none of this tape's business: it is allowed, or asks for the credentials of this machine."""
         parts = urlsplit(url)
-        return self.hosts.allow(parts.hostname or "", parts.port or _PORTS.get(parts.scheme))
+        host = parts.hostname or ""
+        return is_link_local(host) or self.hosts.allow(host, parts.port or _PORTS.get(parts.scheme))
 
     def open(self, request: Request) -> Player | Recorder:
         """Reserves what answers `request`, or a place to record it.
@@ -251,7 +247,8 @@ class Tape:
         if self._answers is not None:
             return self._answers.popleft() if self._answers else None
         if self.mode != "compare" and (slot := self._shelf.reserve(asked)):
-            return slot.player
+            self._played.append(slot)
+            return self._player(slot.stream, f"{self.path}, {slot.name}")
         if not self._records_all and self.mode != "new":
             return None
         if os.getpid() != self._pid:
@@ -304,7 +301,7 @@ class Tape:
             ]
         else:
             self._shown = True
-            finished = [slot.player.stream for slot in self._shelf.slots]
+            finished = [slot.stream for slot in self._shelf.slots]
         streams = tuple(stream for stream in finished if is_stream(stream))
         if not streams:
             raise self._silence(bool(takes))
@@ -358,11 +355,10 @@ class Tape:
         the mode `compare`, where nothing is played."""
         if self.mode == "compare":
             return ()
-        played = {id(take) for take in self._takes}
         return tuple(
-            f"{self.path}, interaction {slot.number} ({slot.request.method} {slot.request.url})"
+            f"{self.path}, {slot.name}"
             for slot in self._shelf.slots
-            if played and id(slot.player) not in played and slot.interaction.test == self.test
+            if self._played and slot not in self._played and slot.interaction.test == self.test
         )
 
     def check_unplayed(self) -> None:
@@ -391,18 +387,16 @@ class Tape:
     def check_assembled(self) -> None:
         """Raises `AssembledDiffers` if the assembler makes something else of what was played (or read) than the cassette says it once did."""
         __tracebackhide__ = True
-        played = {id(take) for take in self._takes}
-        for slot in self._shelf.slots:
-            recorded = slot.interaction.assembled
-            if recorded is None or not (self._shown or id(slot.player) in played):
-                continue
-            lines = value_differences("assembled", dict(recorded), assembled(slot.player.stream.reply))
-            if lines:
+        for slot in self._shelf.slots if self._shown else self._played:
+            if slot.disagreement:
                 raise AssembledDiffers(
                     "\n  ".join(
-                        ["the assembler makes something else of a recording than when it was recorded", *lines]
+                        [
+                            "the assembler makes something else of a recording than when it was recorded",
+                            *slot.disagreement,
+                        ]
                     ),
-                    where=f"{self.path}, interaction {slot.number} ({slot.request.method} {slot.request.url})",
+                    where=f"{self.path}, {slot.name}",
                     mend="if today's result is the right one, record again or correct `assembled` in the file",
                 )
 

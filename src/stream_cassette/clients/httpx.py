@@ -82,6 +82,7 @@ def _async_handler(library: Any, original: Callable[..., Any]) -> Callable[..., 
     return handle_async_request
 
 
+@functools.cache
 def _stream_types(base: type, *mixins: type) -> list[Any]:
     # Responses accept only streams that inherit from their own library's class.
     return [type(mixin.__name__, (mixin, base), {}) for mixin in mixins]

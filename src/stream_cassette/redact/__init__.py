@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ..errors import TapeError
@@ -78,6 +79,11 @@ def scrub_request(request: Request, secrets: Secrets = NO_MORE) -> Request:
     return requests.scrub_request(request, secrets)[0]
 
 
+# Equal requests come again and again: of a test and its recording, and of every item of a test with mutators.
+_SMALL = 1 << 16
+_kept = lru_cache(maxsize=256)(scrub_request)
+
+
 @dataclass(frozen=True, slots=True)
 class Scrubbing:
     """How one tape scrubs: the kinds it looks for, and `last`, the user's function that has the last hand on an exchange before the file.
@@ -100,7 +106,7 @@ class Scrubbing:
 
     def stored(self, request: Request) -> Request:
         """A request that a file holds: the last hand was on it already."""
-        return scrub_request(request, self.secrets)
+        return (_kept if len(request.body) <= _SMALL else scrub_request)(request, self.secrets)
 
     def _finished(self, exchange: Exchange) -> Exchange:
         changed = self.last(exchange) if self.last else None

@@ -216,6 +216,17 @@ _BY_SHAPE = (
         ("password=", "pwd=", "accountkey=", "accesskey="),
         folded=True,
     ),
+    Kind(
+        "secret of an xml element",
+        re.compile(
+            r"<(?:\w+:)?(?:secret(?:access)?key|(?:session|security|access)token|password)>([^<\s]{6,})<", re.IGNORECASE
+        ),
+        "AWS STS, whose answers are XML (https://docs.aws.amazon.com/STS/latest/APIReference/API_Credentials.html)",
+        ("key>", "token>", "password>"),
+        folded=True,
+        named=True,
+        check=lambda match: not is_harmless(match[1]),
+    ),
 )
 
 # ----------------------------------------------------------------------------------------------------------- known by their name

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +19,7 @@ from .dialects.base import payload_of
 from .dialects.bedrock_invoke import inside
 from .dialects.binary import event_of
 from .errors import UnknownDialect
+from .framing import Sniffer
 from .lanes import resolve
 from .matching import value_differences
 from .model import Delta, End, Finish, Frame, Keepalive, Reply, Start, StreamError, ToolCallStart, UsageUpdate
@@ -52,9 +54,9 @@ def drift(recorded: Stream, now: Stream) -> Drift:
     kind of events that went and another that came.
 
     No drift: pieces cut otherwise, calls taking turns, keep-alives, comments and line ends; the finish reason's word; that the finish reason rides on
-    the last piece of content, which many servers do now and then; that one reply has text, a refusal or calls and the other has not, with the
-    fields and events that only these bring: the model chose. Reasoning and parts that no client knows by nature are shape. What a client did,
-    `closed`, is no ending of the provider's; where a stream was cut short or failed, what it lacks proves nothing.
+    the last piece of content, which many servers do now and then; and that one reply has text, a refusal or calls and the other has not, with the
+    fields and events that only these bring: the model chose. Reasoning is shape, and so are parts that are carried, not interpreted. That the client
+    left (`closed`) is no ending of the provider's. Where a stream was cut short or failed, what it lacks proves nothing.
     """
     before, after = _takes(recorded, now)
     shape = [*_envelope(before, after)]
@@ -72,7 +74,8 @@ def _content(reply: Reply | None) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------------- what is compared
 
-_UNTYPED, _BODY = "events", "body"
+_HEAD = 1 << 16  # bytes; the first that is not blank tells the framing
+_UNTYPED, _BODY = "events", "body"  # labels beside those of `event NAME`
 
 Place = tuple[str, ...]
 """Where a JSON value stands: the label of its event, then keys, `[*]` for the items of a list, `<type>` for an object of a type, `*` for a key made
@@ -81,17 +84,17 @@ up by who sent it. The value itself does not count, only its JSON type."""
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """`content`: the kinds of parts that the model may choose or not, of which this event says something. `lane`: does it say anything of a part?"""
+    """`content`: of which of the `_CHOSEN` kinds of parts it says something. `part`: does it of any part? `line`: the name on its event line."""
 
     label: str
     value: Any
     said: tuple[Delta, ...] = ()
     content: frozenset[str] = frozenset()
-    lane: bool = False
+    part: bool = False
     line: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Take:
     """`seen`: for each place and JSON type the numbers of the events in which it stood, once each time."""
 
@@ -101,10 +104,17 @@ class _Take:
     events: tuple[_Event, ...]
     seen: Mapping[Place, Mapping[str, Sequence[int]]]
 
-    @property
+    @cached_property
     def cut(self) -> bool:
         """Did it not run to its end?"""
         return self.stream.exchange.ending.kind != "complete" or bool(self.reply and self.reply.errors)
+
+    @property
+    def framing(self) -> str | None:
+        """Its name; None for an empty body."""
+        sniffer = Sniffer()
+        sniffer.feed(self.stream.body[:_HEAD])
+        return sniffer.framing
 
     def count(self, place: Place, type_: str = "") -> int:
         types = self.seen.get(place, {})
@@ -113,15 +123,20 @@ class _Take:
     def numbers(self, place: Place) -> list[int]:
         return [number for numbers in self.seen.get(place, {}).values() for number in numbers]
 
-    @property
+    @cached_property
     def content(self) -> frozenset[str]:
         return frozenset().union(*(event.content for event in self.events))
 
-    @property
+    @cached_property
     def marks(self) -> frozenset[int]:
         """The events that say something of the lifecycle first, and the one with the last usage: what they carry comes once in a stream."""
-        firsts = [_first(self, kind) for kind in (Start, ToolCallStart, Finish, UsageUpdate)]
-        return frozenset({0, *(at for at in (*firsts, _last(self, UsageUpdate)) if at is not None)})
+        once = (self.where(kind) for kind in (Start, ToolCallStart, Finish))
+        usage = self.where(UsageUpdate)
+        return frozenset({0, *(at for found in once for at in found[:1]), *usage[:1], *usage[-1:]})
+
+    def where(self, kind: type[Delta]) -> list[int]:
+        """The events that say something of this kind."""
+        return [at for at, event in enumerate(self.events) if any(isinstance(said, kind) for said in event.said)]
 
 
 def _takes(*streams: Stream) -> list[_Take]:
@@ -148,6 +163,7 @@ def _seen(events: Sequence[_Event], untyped: frozenset[Place]) -> dict[Place, di
     return seen
 
 
+# What a reply is made of is up to the model: where one has calls and the other text alone, the wire need not have changed.
 _CHOSEN = frozenset(("text", "refusal", "call"))
 
 
@@ -185,12 +201,12 @@ def _label(name: str) -> str:
 def _opened(frame: Frame) -> tuple[str, Any]:
     """The type and the JSON value of an event, out of what its wire wraps it into; the type is empty where there is none."""
     value = event_of(frame) if frame.headers else payload_of(frame)
-    if isinstance(value, dict) and (inner := inside(value.get("chunk"))) is not None:
+    if isinstance(value, dict) and "chunk" in value and (inner := inside(value["chunk"])) is not None:
         value = inner
     match value:
         case {"type": str(name)} | {"event_type": str(name)}:
             return name, value
-        case dict() if frame.headers and len(value) == 1:
+        case dict() if frame.headers and [type(inner) for inner in value.values()] == [dict]:
             return next(iter(value.items()))
         case None:
             text = (frame.data or "").strip()
@@ -206,13 +222,14 @@ _MADE = frozenset(
     ("args", "arguments", "input", "parameters", "partialArgs", "metadata", "schema", "input_schema", "json_schema")
 )
 _NAME = re.compile(r"[A-Za-z_$@:][\w$@:./-]*", re.ASCII)
-_DIGITS = 4
+_DIGITS = 4  # as many are no part of a name
+_DEEPEST = 100  # levels; no wire has a tenth of them, but Python's stack has an end
 
 
 def _walk(value: Any, place: Place, untyped: frozenset[Place]) -> Iterator[tuple[Place, str]]:
     """Every place inside with its JSON type. Where all objects say their type, each stands in two places, of which the second holds its fields."""
     yield place, _type(value)
-    if place[-1] in _MADE:
+    if place[-1] in _MADE or len(place) > _DEEPEST:
         return
     if isinstance(value, list):
         for item in value:
@@ -227,7 +244,7 @@ def _walk(value: Any, place: Place, untyped: frozenset[Place]) -> Iterator[tuple
 
 def _untyped(value: Any, place: Place) -> Iterator[Place]:
     """The places where an object does not say its type. Some say it in the first of their pieces alone."""
-    if place[-1] in _MADE:
+    if place[-1] in _MADE or len(place) > _DEEPEST:
         return
     if isinstance(value, list):
         for item in value:
@@ -274,6 +291,8 @@ def _envelope(before: _Take, after: _Take) -> Iterator[str]:
     had, has = (
         dict.fromkeys(error.type for error in take.reply.errors) if take.reply else {} for take in (before, after)
     )
+    if before.spoken == after.spoken and len({before.framing, after.framing} - {None}) > 1:
+        yield f"framing: recorded {before.framing}, now {after.framing}"
     yield from (f"error {kind} went" for kind in had if kind not in has)
     yield from (f"error {kind} came" for kind in has if kind not in had)
 
@@ -281,14 +300,14 @@ def _envelope(before: _Take, after: _Take) -> Iterator[str]:
 def _outside(take: _Take) -> tuple[str, ...]:
     exchange = take.stream.exchange
     content_type = re.sub(r"\s*;\s*", "; ", (exchange.header("content-type") or "none").strip().lower())
-    ending = " ".join(filter(None, (exchange.ending.kind, exchange.ending.error))).replace("closed", "complete")
-    return str(exchange.status), content_type, take.spoken or "none", ending
+    ending = "complete" if exchange.ending.kind == "closed" else exchange.ending.kind
+    return str(exchange.status), content_type, take.spoken or "none that is known", ending
 
 
 # ------------------------------------------------------------------------------------------------------------ events and fields
 
-_RARE = 0.01
-_ENOUGH = 5
+_RARE = 0.01  # as likely as this is not by chance
+_ENOUGH = 5  # objects that all have a field, to say that all have it
 
 
 def _places(before: _Take, after: _Take) -> Iterator[tuple[str, str]]:
@@ -302,7 +321,7 @@ def _places(before: _Take, after: _Take) -> Iterator[tuple[str, str]]:
             if _missed(after, before, place, new=True):
                 yield place[0], shown.line(place, "came", after)
         else:
-            for said in (*_types(before, after, place), *_sometimes(before, after, place)):
+            for said in (*_types(before, after, place), *_presence(before, after, place)):
                 yield place[0], f": {shown.field(place)} {said}"
 
 
@@ -311,7 +330,7 @@ def _missed(has: _Take, lacks: _Take, place: Place, *, new: bool = False) -> boo
 
     It is if it stood in every object of its kind (or is a kind of events or objects itself), or in an event that comes once in a stream, or so often
     that it would hardly be missing by chance; and always if it is `new`, for no client has seen it. It is none where the model chose what came with
-    it, where there is no such object in `lacks` at all, and where `lacks` was cut short before it could come.
+    it, where `lacks` has no such object at all, be it for a list that is empty, and where `lacks` was cut short before it could come.
     """
     numbers, parent = has.numbers(place), place[:-1]
     if _chosen(has, numbers, lacks):
@@ -319,7 +338,7 @@ def _missed(has: _Take, lacks: _Take, place: Place, *, new: bool = False) -> boo
     if not parent:
         return not lacks.cut
     objects, others = has.count(parent, "object"), lacks.count(parent, "object")
-    if not others:
+    if not others or place[-1] == "[*]":
         return False
     if len(numbers) == objects and place[-1] != "*" and not _is_kind(place):
         return True
@@ -353,16 +372,29 @@ def _types(before: _Take, after: _Take, place: Place) -> Iterator[str]:
             yield f"is no longer {type_}"
 
 
-def _sometimes(before: _Take, after: _Take, place: Place) -> Iterator[str]:
-    """A field that every one of many objects had, and some have no more."""
+def _presence(before: _Take, after: _Take, place: Place) -> Iterator[str]:
+    if missing := _lacked(before, after, place):
+        yield f"is now sometimes missing (in {missing} of {after.count(place[:-1], 'object')})"
+    if missing := _lacked(after, before, place):
+        yield f"is now always there (was missing in {missing} of {before.count(place[:-1], 'object')})"
+
+
+def _lacked(has: _Take, lacks: _Take, place: Place) -> int:
+    """In how many objects of `lacks` a field is missing that all the objects of `has` have; 0 where that says nothing.
+
+    It says something if these are too many for chance, and nothing if another field stands in its stead, or what the model chose.
+    """
     parent = place[:-1]
-    objects, now = before.count(parent, "object"), after.count(parent, "object")
-    missing = now - after.count(place)
-    if objects < _ENOUGH or before.count(place) != objects or missing <= 0 or _is_kind(place):
-        return
-    without = set(after.seen[parent]["object"]) - set(after.numbers(place))
-    if not (without and _chosen(after, without, before)) and (1 - missing / now) ** objects < _RARE:
-        yield f"is now sometimes missing (in {missing} of {now})"
+    objects, others = has.count(parent, "object"), lacks.count(parent, "object")
+    missing = others - lacks.count(place)
+    if objects < _ENOUGH or has.count(place) != objects or missing <= 0 or _is_kind(place) or place[-1] == "[*]":
+        return 0
+    without = set(lacks.seen[parent]["object"]) - set(lacks.numbers(place))
+    beside = (other for other in lacks.seen if other[:-1] == parent and other not in has.seen)
+    instead = {number for other in beside for number in lacks.numbers(other)}
+    if without and (without <= instead or _chosen(lacks, without, has)):
+        return 0
+    return missing if (1 - missing / others) ** objects < _RARE else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,17 +440,6 @@ def _grouped(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------------------ order
 
 
-def _first(take: _Take, kind: type[Delta]) -> int | None:
-    return next(
-        (at for at, event in enumerate(take.events) if any(isinstance(said, kind) for said in event.said)), None
-    )
-
-
-def _last(take: _Take, kind: type[Delta]) -> int | None:
-    found = [at for at, event in enumerate(take.events) if any(isinstance(said, kind) for said in event.said)]
-    return found[-1] if found else None
-
-
 _LIFECYCLE: Mapping[str, type[Delta]] = {
     "start": Start,
     "finish reason": Finish,
@@ -428,27 +449,28 @@ _LIFECYCLE: Mapping[str, type[Delta]] = {
 
 
 def _order(before: _Take, after: _Take) -> list[str]:
-    places = [_lifecycle(take) for take in (before, after)]
-    return _turned(combinations(places[0], 2), *places) or _usage_moved(before, after)
+    had, has = _lifecycle(before), _lifecycle(after)
+    return _turned(combinations(had, 2), had, has) or _usage_moved(before, after)
 
 
 def _lifecycle(take: _Take) -> dict[str, int]:
-    firsts = {name: _first(take, kind) for name, kind in _LIFECYCLE.items()}
-    firsts["content"] = next((at for at, event in enumerate(take.events) if event.lane), None)
-    return {name: at for name, at in firsts.items() if at is not None}
+    places = {name: take.where(kind) for name, kind in _LIFECYCLE.items()}
+    places["content"] = [at for at, event in enumerate(take.events) if event.part]
+    return {name: found[0] for name, found in places.items() if found}
 
 
 def _usage_moved(before: _Take, after: _Take) -> list[str]:
     """The last usage against the finish reason: a client that stops reading there, or looks there, misses it."""
-    had, has = (_relation(_last(take, UsageUpdate), _last(take, Finish)) for take in (before, after))
+    had, has = _usage_came(before), _usage_came(after)
     moved = had and has and had != has
     return [f"order: the last usage came {had} the finish reason, now {has} it"] if moved else []
 
 
-def _relation(one: int | None, other: int | None) -> str:
-    if one is None or other is None:
+def _usage_came(take: _Take) -> str:
+    usage, finish = take.where(UsageUpdate)[-1:], take.where(Finish)[-1:]
+    if not usage or not finish:
         return ""
-    return "with" if one == other else "before" if one < other else "after"
+    return "with" if usage == finish else "before" if usage < finish else "after"
 
 
 def _event_order(before: _Take, after: _Take) -> list[str]:
@@ -459,7 +481,7 @@ def _event_order(before: _Take, after: _Take) -> list[str]:
         found: dict[str, int] = {}
         for at, event in enumerate(take.events):
             found.setdefault(event.label, at)
-            if not event.lane and any(isinstance(said, tuple(_LIFECYCLE.values())) for said in event.said):
+            if not event.part and any(isinstance(said, tuple(_LIFECYCLE.values())) for said in event.said):
                 lifecycle.add(event.label)
         firsts.append(found)
     return _turned([pair for pair in combinations(firsts[0], 2) if lifecycle & {*pair}], *firsts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import http.client
+import os
 import socket
 import subprocess
 import sys
@@ -18,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import boto3
 import httpx
 import httpx2
-import openai
 import pytest
 import trio
 import urllib3
@@ -30,13 +31,12 @@ import websockets.sync.client
 from stream_cassette.cassette import update
 from stream_cassette.clients import guard, use
 from stream_cassette.errors import CassetteMiss, LiveConnection, TapeError
-from stream_cassette.hosts import Hosts, is_loopback
+from stream_cassette.hosts import Hosts, is_link_local, is_loopback
 from stream_cassette.model import Cassette, Exchange, Interaction, Read, Request
 from stream_cassette.server import Server, serve
 from stream_cassette.tape import Tape
 
 SSE = (("content-type", "text/event-stream"),)
-ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
 def answer(request: Request) -> Exchange:
@@ -81,15 +81,9 @@ def by_connect_ex(url: str) -> None:
 
 
 async def by_aiohttp(url: str) -> None:
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        await response.read()
-
-
-async def by_openai_on_aiohttp(url: str) -> None:
-    async with openai.AsyncOpenAI(
-        base_url=url, api_key="k", max_retries=3, http_client=openai.DefaultAioHttpClient()
-    ) as client:
-        await client.chat.completions.create(**ASK)
+    # What else aiohttp does has a door.
+    async with aiohttp.ClientSession() as session, session.ws_connect(url):
+        pass
 
 
 async def by_websockets(url: str) -> None:
@@ -131,8 +125,7 @@ CLIENTS: dict[str, tuple[Callable[[str], Any], str]] = {
         lambda url: http.client.HTTPConnection(*address(url), timeout=5).request("GET", "/"),
         "http.client",
     ),
-    "aiohttp": (in_asyncio(by_aiohttp), "aiohttp"),
-    "openai on aiohttp": (in_asyncio(by_openai_on_aiohttp), "openai's DefaultAioHttpClient, which rides on aiohttp"),
+    "aiohttp's WebSocket": (in_asyncio(by_aiohttp), "aiohttp"),
     "websockets": (in_asyncio(by_websockets), "websockets"),
     "websockets sync": (by_websockets_sync, "websockets"),
     "asyncio streams": (in_asyncio(by_streams), "a socket"),
@@ -160,7 +153,7 @@ def test_a_live_client_is_an_error_that_names_it(
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("name", ["raw socket", "urllib.request", "aiohttp"])
+@pytest.mark.parametrize("name", ["raw socket", "connect_ex", "urllib.request"])
 def test_the_same_client_where_loopback_is_allowed(path: Path, server: Server, name: str) -> None:
     with use(path, allow_loopback=True):
         CLIENTS[name][0](server.url)
@@ -422,6 +415,34 @@ LOOPBACK = {
 def test_what_is_loopback(host: str) -> None:
     assert is_loopback(host) is LOOPBACK[host]
     assert Hosts(loopback=True).allow(host, 80) is LOOPBACK[host]
+
+
+LINK_LOCAL = {
+    "169.254.169.254": True,
+    "[fe80::a9fe:a9fe]": True,
+    "[fd00:ec2::254]": True,
+    "[fd00:ec3::254]": False,
+    "10.0.0.1": False,
+    "example.com": False,
+    "": False,
+}
+
+
+@pytest.mark.parametrize("host", LINK_LOCAL)
+def test_what_tells_a_machine_its_credentials_is_in_no_recording(path: Path, host: str) -> None:
+    assert is_link_local(host) is LINK_LOCAL[host]
+    with use(path, mode="all") as tape:
+        assert tape.leaves_alone(f"http://{host}/latest/api/token") is LINK_LOCAL[host]
+
+
+def test_boto3_that_looks_for_credentials(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(LiveConnection, match=r"^boto3 .*: 169\.254\.169\.254 port 80\n") as caught, use(path):
+        boto3.Session(region_name="us-east-1").client("bedrock-runtime")
+    assert "AWS_ACCESS_KEY_ID=x" in caught.value.mend
 
 
 @pytest.mark.parametrize("name", ["", "http://", "a:b", "[zz", ":80"])

@@ -110,6 +110,8 @@ KINDS: dict[str, tuple[Callable[[random.Random], str], str]] = {
     "aws session key id": (lambda rng: f"ASIA{upper(rng, 16)}", "{}"),
     "aws secret key": (lambda rng: alnum(rng, 40), "AWS_SECRET_ACCESS_KEY={}"),
     "aws secret key in JSON": (lambda rng: alnum(rng, 40), '{{"SecretAccessKey": "{}"}}'),
+    "aws secret key in XML": (lambda rng: alnum(rng, 40), "<SecretAccessKey>{}</SecretAccessKey>"),
+    "aws session token in XML": (lambda rng: f"{alnum(rng, 100)}/+{alnum(rng, 50)}==", "<SessionToken>{}</SessionToken>"),
     "sigv4 header": (lambda rng: hexes(rng, 64), "AWS4-HMAC-SHA256 Credential=x/20261130/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature={}"),
     "sigv4 query": (lambda rng: hexes(rng, 64), "https://s3.example.org/x?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature={}"),
     "azure key": (lambda rng: hexes(rng, 32), "api-key: {}"),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
 from stream_cassette.errors import TapeError
 
 _Address = IPv4Address | IPv6Address
+
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
+_AWS = IPv6Network("fd00:ec2::/32")
 
 
 class Hosts:
@@ -66,6 +69,12 @@ def is_loopback(host: str) -> bool:
     if address is None:
         return host == "localhost" or host.endswith(".localhost")
     return address.is_loopback
+
+
+def is_link_local(host: str) -> bool:
+    """Whether `host` is the address at which a machine in the cloud is told who it is, credentials and all."""
+    address = _address(_plain(host))
+    return address is not None and (address.is_link_local or address in _AWS)
 
 
 def is_address(host: str) -> bool:

@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from stream_cassette.errors import LiveConnection
-from stream_cassette.hosts import is_address, is_loopback
+from stream_cassette.hosts import is_address, is_link_local, is_loopback
 from stream_cassette.tape import Tape, tapes_here
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
@@ -28,6 +28,15 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 ANSWERED = "httpx, httpx2, urllib3 2, requests, boto3, aiohttp, or an SDK on one of them"
 """The clients that have a door, as an error names them."""
+
+_MEND = (
+    f"use a client that the tape answers: {ANSWERED}; or, where it is meant to be live, allow_hosts=['...'] or, for this "
+    "machine, allow_loopback=True"
+)
+_MEND_CREDENTIALS = (
+    "it asks this machine for credentials, which a replay does not check: give it any, as boto3 in the environment "
+    "AWS_ACCESS_KEY_ID=x AWS_SECRET_ACCESS_KEY=x"
+)
 
 # Who is to blame, where several are on the stack: the outer ones first. The module of a frame begins with the name.
 _CLIENTS = (
@@ -81,7 +90,7 @@ def _inspect(event: str, args: tuple[Any, ...]) -> None:
     if where is None or allowed or _is_socketpair():
         return
     target = where if event in _RESOLVES else f"{where} port {port}"
-    error = _error(target, tapes)
+    error = _error(target, tapes, _MEND_CREDENTIALS if is_link_local(where) else _MEND)
     for tape in tapes:
         tape.note(error)
     if event in _CONNECTS:
@@ -110,13 +119,12 @@ def _is_socketpair() -> bool:
     return any(_module(each) == "socket" and "socketpair" in each.f_code.co_name for each in _outwards(frame))
 
 
-def _error(target: str, tapes: tuple[Tape, ...]) -> LiveConnection:
+def _error(target: str, tapes: tuple[Tape, ...], mend: str) -> LiveConnection:
     client, place = _client()
     return LiveConnection(
         f"{client} goes to the network while the recording is replayed: {target}",
         where=f"{place}; {' and '.join(str(tape.path) for tape in tapes)}",
-        mend=f"use a client that the tape answers: {ANSWERED}; or, where it is meant to be live, allow_hosts=['...'] or, for this "
-        "machine, allow_loopback=True",
+        mend=mend,
     )
 
 

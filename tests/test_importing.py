@@ -19,10 +19,12 @@ import pytest
 import pytest_recording.plugin  # before VCR, whose assertions it has rewritten
 import vcr.request
 import vcr.serialize
+from hypothesis import given
+from hypothesis import strategies as st
 from vcr.serializers import jsonserializer, yamlserializer
 
 from stream_cassette import serve, synthesize
-from stream_cassette.cassette import load
+from stream_cassette.cassette import dumps, load, loads
 from stream_cassette.cli import main
 from stream_cassette.errors import CassetteError, StreamCassetteError
 from stream_cassette.importing import FORMATS, NO_TIMES, Facts, Imported, names_in, read, save, sources, targets_of
@@ -588,6 +590,69 @@ def test_a_file_of_another_format_than_the_user_says(tmp_path: Path, name: str) 
                 read(path, format=name)
 
 
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3) | st.just(URL),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every value within `value`."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, each in inner for place in places(each, (*at, key)))]
+
+
+def changed(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    if not at:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[at[0]] = changed(value[at[0]], at[1:], new)
+    return copy
+
+
+BODY = {"type": "json", "content": {"a": [1]}}
+WHOLE: list[Any] = [
+    {"log": {"entries": [entry(), entry(request__postData={"mimeType": "urlencoded", "params": [{"name": "a"}]})]}},
+    {
+        "version": 1,
+        "interactions": [
+            {
+                "request": {"method": "GET", "uri": URL, "headers": {"accept": ["a"]}, "body": "hi"},
+                "response": {"status": {"code": 200}, "headers": {"etag": ["a"]}, "body": {"string": CHAT.decode()}},
+            }
+        ],
+    },
+    {
+        "version": 1,
+        "interactions": [
+            {
+                "request": {"method": "GET", "uri": URL, "headers": {"accept": ["a"]}, "body": BODY},
+                "response": {"status": 200, "headers": {"etag": ["a"]}, "body": BODY},
+                "recorded_at": "2026-02-20T10:30:01",
+            }
+        ],
+        "ws_interactions": [{}],
+    },
+]
+
+
+@pytest.mark.parametrize("whole", WHOLE, ids=["har", "vcr", "cassetter"])
+@given(data=st.data())
+def test_whatever_stands_in_a_file_is_imported_or_told(
+    whole: Any, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd.json"
+    value = changed(whole, data.draw(st.sampled_from(places(whole))), data.draw(VALUES))
+    path.write_text(json.dumps(value))
+    try:
+        found = read(path)
+    except CassetteError:
+        return
+    again = loads(dumps(found.cassette), name="again")
+    assert again == found.cassette
+
+
 # ------------------------------------------------------------------------------------------------------------------- the names
 
 
@@ -659,7 +724,7 @@ def test_a_tree_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "TestC.test_d[x-1].yaml: 1 exchange\n" in out
     assert "  interaction 1: neither a finish reason nor an end mark came" in out
     assert "cassettes written: 2, exchanges: 3, left out: 0\n" in out
-    assert "pytest --collect-only -q | stream-cassette import ... --force --tests -" in out
+    assert "pytest --collect-only -q | stream-cassette import ... --tests -" in out
     assert len(load(new / "unit" / "test_a" / "test_b.yaml").interactions) == 2
     assert len(load(new / "unit" / "test_a" / "TestC.test_d[x-1].yaml").interactions) == 1
 

@@ -29,8 +29,8 @@ exit status: 0 all imported, 1 something was left out, 2 an error
 """
 
 _RESPELLED = """\
-some names may be those of other tests, because pytest-recording writes - for much. If pytest misses a cassette, import once more:
-pytest --collect-only -q | stream-cassette import ... --force --tests -"""
+some names may stand for tests that are named otherwise: pytest-recording writes - for much. If pytest misses cassettes, delete these and
+import once more: pytest --collect-only -q | stream-cassette import ... --tests -"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -84,14 +84,12 @@ def run(options: argparse.Namespace) -> int:
             mend="name files, or folders that have some",
         )
     plan = _plan(options, found)
-    done = []
-    for file, target in progress(plan, "importing"):
-        done.append(_imported(file, target, options, facts, scrubbing))
-        if not options.json:
-            _tell(done[-1])
+    done = [_imported(file, target, options, facts, scrubbing) for file, target in progress(plan, "importing")]
     if options.json:
         print_json(done)
     else:
+        for each in done:
+            _tell(each)
         _sum(done)
         if options.tests is None and any(is_respelled(below) for _, below in found):
             print(_RESPELLED)
@@ -163,18 +161,19 @@ def _imported(
 
 
 def _tell(told: dict[str, Any]) -> None:
-    from stream_cassette.cli.terminal import clean
+    from stream_cassette.cli.terminal import terminal
 
+    out = terminal()
     if told["error"]:
         print(f"stream-cassette import: {told['error']}", file=sys.stderr)
         return
     count = told["interactions"]
     became = f"{told['to']}: {count} exchange{'s' * (count != 1)}" if count else "nothing to import"
-    print(clean(f"{told['file']} ({told['format']}) -> {became}"))
+    out.text(f"{told['file']} ({told['format']}) -> {became}")
     for remark in told["remarks"]:
-        print(clean(f"  {remark}"))
+        out.text(f"  {remark}")
     for each in told["left_out"]:
-        print(clean(f"  left out: {each['place']}: {each['why']}"))
+        out.text(f"  left out: {each['place']}: {each['why']}")
 
 
 def _sum(done: list[dict[str, Any]]) -> None:

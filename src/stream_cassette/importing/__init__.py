@@ -5,7 +5,7 @@ from __future__ import annotations
 import email.utils
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from ..cassette import of_now, read_per_event, update
@@ -17,7 +17,7 @@ from ..recording import Recorder
 from ..redact import Redaction, Scrubbing, summary
 from ..yamltext import LARGEST
 from . import cassetter, har, raw, vcr
-from .entries import Entry, Facts, Kept, LeftOut, Source
+from .entries import Entry, Facts, Kept, LeftOut, Source, in_utc
 from .targets import is_respelled, names_in, sources, targets_of
 from .values import value_in
 
@@ -101,7 +101,7 @@ def read(
     times = [when for each in kept if (when := _when(each)) is not None]
     cassette = of_now(interactions)
     if times:
-        cassette = replace(cassette, at=min(times).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        cassette = replace(cassette, at=min(times).strftime("%Y-%m-%dT%H:%M:%SZ"))
     remarks = [_ONE_TIME if any(each.lasted_ms for each in kept) else NO_TIMES] if kept else []
     remarks += told.remarks + ([replaced] if (replaced := summary(told.redactions)) else [])
     return Imported(cassette, name, tuple(each for each in found if isinstance(each, LeftOut)), tuple(remarks))
@@ -225,6 +225,6 @@ def _when(kept: Kept) -> datetime | None:
         return kept.at
     said = next((value for name, value in kept.headers if name == "date"), "")
     try:
-        return email.utils.parsedate_to_datetime(said)
-    except (TypeError, ValueError):
+        return in_utc(email.utils.parsedate_to_datetime(said))
+    except (TypeError, ValueError, OverflowError):
         return None

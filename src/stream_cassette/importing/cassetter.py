@@ -26,23 +26,28 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> Iterator[Entry]:
-    yield from entries("interaction", source.value.get("interactions", ()), _kept)
+    yield from entries("interaction", _listed(source, "interactions"), _kept)
     for key, (what, why) in _OTHERS.items():
-        for number, _ in enumerate(source.value.get(key, ()), 1):
+        for number, _ in enumerate(_listed(source, key), 1):
             yield LeftOut(f"{what} {number}", why)
+
+
+def _listed(source: Source, key: str) -> list[Any]:
+    found = source.value.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _kept(place: str, item: Any) -> Kept:
     asked, answered = part(item, "request", dict), part(item, "response", dict)
-    headers = grouped(asked.get("headers", {}))
+    headers = grouped(asked.get("headers") or {})
     request = request_of(part(asked, "method", str), part(asked, "uri", str), headers, _body(asked))
-    status, headers = status_of(answered.get("status")), grouped(answered.get("headers", {}))
+    status, headers = status_of(answered.get("status")), grouped(answered.get("headers") or {})
     return Kept(place, request, status, headers, _body(answered), moment(item.get("recorded_at")))
 
 
 def _body(of: Mapping[str, Any]) -> bytes:
     """TOML has no null, so there the content of a JSON body is JSON text."""
-    body = of.get("body", {})
+    body = part(of, "body", dict) if of.get("body") else {}
     kind, content = of.get("body_type", body.get("type")), of.get("body_content", body.get("content"))
     try:
         match kind, content:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -120,12 +120,17 @@ def grouped(headers: Any) -> Headers:
 
 
 def _header(value: Any) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    return value.decode("latin-1") if isinstance(value, bytes) else "" if value is None else str(value)
 
 
 def moment(text: Any) -> datetime | None:
-    """An ISO 8601 time; None for anything else."""
+    """An ISO 8601 time, in UTC; None for anything else."""
     try:
-        return datetime.fromisoformat(text).astimezone()
+        return in_utc(datetime.fromisoformat(text))
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def in_utc(when: datetime) -> datetime:
+    """A time without a zone is taken for one in UTC."""
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)

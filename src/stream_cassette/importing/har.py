@@ -11,6 +11,7 @@ from ..model import Headers
 from .entries import Entry, Kept, Source, Unfit, entries, moment, part, request_of, status_of
 
 _BODILESS = (204, 304)
+_LONGEST = 1e9  # milliseconds
 _BOM = 3  # bytes, which are part of the body and not of its text
 
 
@@ -36,10 +37,16 @@ def _kept(place: str, item: Any) -> Kept:
     status = status_of(answered.get("status"))
     bodiless = request.method == "HEAD" or status in _BODILESS
     body = b"" if bodiless else _answered(part(answered, "content", dict))
-    timings = item.get("timings")
-    received = timings.get("receive") if isinstance(timings, Mapping) else None
-    lasted = round(received) if isinstance(received, int | float) and received > 0 else 0
-    return Kept(place, request, status, _headers(answered), body, moment(item.get("startedDateTime")), lasted)
+    at, lasted = moment(item.get("startedDateTime")), _lasted(item.get("timings"))
+    return Kept(place, request, status, _headers(answered), body, at, lasted)
+
+
+def _lasted(timings: Any) -> int:
+    match timings:
+        case {"receive": int(time) | float(time)} if 0 < time < _LONGEST:
+            return round(time)
+        case _:
+            return 0  # -1 says that it does not apply
 
 
 def _headers(of: Mapping[str, Any]) -> Headers:

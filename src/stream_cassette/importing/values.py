@@ -37,7 +37,7 @@ def value_in(data: bytes, name: str, *, is_yaml: bool = False) -> Any:
     if ending == "toml":
         try:
             return tomllib.loads(data.decode())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CassetteError(f"not TOML: {error}", where=name, mend="restore it and try again") from None
     text = data.removeprefix(b"\xef\xbb\xbf")
     if text.lstrip()[:1] in (b"{", b"["):

@@ -11,7 +11,7 @@ from importlib import import_module
 from stream_cassette import __version__
 from stream_cassette.errors import StreamCassetteError
 
-COMMANDS = ("demo", "show", "assemble", "mutate", "check", "upgrade", "import", "scan", "textconv")
+COMMANDS = ("demo", "show", "assemble", "mutate", "check", "diff", "upgrade", "import", "scan", "textconv")
 """The commands in the order of the help. The module of each has `HELP`, one line; `EPILOG`, which ends its help: an example, what `--json` prints and
 what the exit status says; `add(parser)`, which declares its arguments; and `run(options)`, which returns the exit status: 0 done, 1 a check failed.
 Whatever is heavy it imports within `run`."""

@@ -373,6 +373,32 @@ def test_a_cancelled_reader_has_left_early(path: Path, backend: str) -> None:
         anyio.run(client, server.url, backend=backend)
 
 
+@UNTIDY
+@LIBRARIES
+@pytest.mark.parametrize("backend", ["sync", "asyncio"])
+def test_an_iterator_that_is_dropped_closes_the_response(path: Path, library: Any, backend: str) -> None:
+    def drop_sync(url: str) -> None:
+        with library.Client() as client:
+            reads = client.send(client.build_request("GET", url), stream=True).iter_raw()
+            assert next(reads) == PIECES[0]
+
+    async def drop_async(url: str) -> None:
+        async with library.AsyncClient() as client:
+            reads = (await client.send(client.build_request("GET", url), stream=True)).aiter_raw()
+            assert await anext(reads) == PIECES[0]
+
+    def drop(url: str) -> None:
+        drop_sync(url) if backend == "sync" else asyncio.run(drop_async(url))
+
+    with serve(lambda request: exchange(*PIECES, ending=Ending("stalled"))) as server:
+        with use(path, mode="all") as tape:
+            drop(server.url)
+            assert tape.responses[0].state == "closed"
+    with use(path) as tape:
+        drop(server.url)
+        assert tape.responses[0].state == "closed"
+
+
 def test_a_replay_lets_other_tasks_run_at_every_read(path: Path) -> None:
     taken(path, exchange(*PIECES), functools.partial(get, httpx2, "sync"))
     url = load(path).interactions[0].exchange.request.url

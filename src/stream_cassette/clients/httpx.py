@@ -216,30 +216,32 @@ class _Replayed:
 
 class _SyncReplayed(_Replayed):
     def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        if pause := self._player.pause(self._patience):
-            time.sleep(pause)
-        data = self._read()
-        if data is None:
-            raise StopIteration
-        return data
+        try:
+            while True:
+                if pause := self._player.pause(self._patience):
+                    time.sleep(pause)
+                data = self._read()
+                if data is None:
+                    return
+                yield data
+        finally:
+            self._player.close()  # an iterator that is dropped closes the connection
 
     def close(self) -> None:
         self._player.close()
 
 
 class _AsyncReplayed(_Replayed):
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        await _wait(self._player.pause(self._patience))
-        data = self._read()
-        if data is None:
-            raise StopAsyncIteration
-        return data
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                await _wait(self._player.pause(self._patience))
+                data = self._read()
+                if data is None:
+                    return
+                yield data
+        finally:
+            self._player.close()
 
     async def aclose(self) -> None:
         self._player.close()

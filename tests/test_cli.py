@@ -12,7 +12,7 @@ import pytest
 
 from stream_cassette import Reply, ToolCall, Usage, synthesize
 from stream_cassette.cassette import load, update
-from stream_cassette.cli import main
+from stream_cassette.cli import demo_command, main
 from stream_cassette.model import Cassette, Exchange, Interaction, Read, Request
 from stream_cassette.stream import assembled
 from stream_cassette.textconv import lines
@@ -133,6 +133,15 @@ def test_without_a_command_it_says_what_it_can(capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert out == ""
     assert all(command in err for command in ("demo", "textconv", "scan"))
+
+
+def test_who_interrupts_is_told_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_command, "run", interrupted)
+    assert main(["demo"]) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.fixture

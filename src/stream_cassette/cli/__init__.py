@@ -11,7 +11,18 @@ from importlib import import_module
 from stream_cassette import __version__
 from stream_cassette.errors import StreamCassetteError
 
-COMMANDS = ("demo", "show", "assemble", "mutate", "check", "diff", "upgrade", "import", "scan", "textconv")
+COMMANDS = (
+    "demo",
+    "show",
+    "assemble",
+    "mutate",
+    "check",
+    "diff",
+    "upgrade",
+    "import",
+    "scan",
+    "textconv",
+)
 """The commands in the order of the help. The module of each has `HELP`, one line; `EPILOG`, which ends its help: an example, what `--json` prints and
 what the exit status says; `add(parser)`, which declares its arguments; and `run(options)`, which returns the exit status: 0 done, 1 a check failed.
 Whatever is heavy it imports within `run`."""
@@ -22,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="stream-cassette",
         description="Record streamed LLM replies once, replay them ever after.",
-        epilog="Exit status: 0 done, 1 a check failed, 2 an error, 130 interrupted. `stream-cassette COMMAND --help` has an example of each.",
+        epilog="COMMAND --help has examples. Exit status: 0 done, 1 a check failed, 2 an error, 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"stream-cassette {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -31,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(
             name,
             help=module.HELP,
-            description=f"{module.HELP[0].upper()}{module.HELP[1:]}.",
+            description=f"{module.HELP[0].upper()}{module.HELP[1:]}{'' if module.HELP.endswith('?') else '.'}",
             epilog=module.EPILOG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -50,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except RecursionError:
+        print(f"stream-cassette {options.command}: a JSON value is nested too deeply", file=sys.stderr)
+        return 2
     except StreamCassetteError as error:
         print(f"stream-cassette {options.command}: {error}", file=sys.stderr)
         return 2

@@ -20,9 +20,10 @@ examples:
 
 --json prints what of {text, reasoning, refusal, tool_calls: [{id, name,
 arguments}], incomplete_tool_calls: [{id, name, arguments_text, problem}],
-finish_reason, finish_detail, usage, errors: [{type, message}]} was said, and
-always {dialect, complete, stop, warnings}. Where the stream has several
-choices that is the first, and choices has the list of all.
+finish_reason, finish_detail, usage: {input_tokens, output_tokens,
+total_tokens, cached_tokens, reasoning_tokens}, errors: [{type, message}]} was
+said, and always {dialect, complete, stop, warnings}. Where the stream has
+several choices that is the first, and choices has the list of all.
 
 exit status: 0 the reply is complete, 1 it is not or has errors, 2 an error
 """

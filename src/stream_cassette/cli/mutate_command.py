@@ -32,7 +32,9 @@ exit status: 0 written, 2 an error: it does not apply, OUT exists ...
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="CASSETTE", help="the cassette; - is standard input")
-    parser.add_argument("mutators", nargs="*", metavar="MUTATOR", help="what to do, as code or by name")
+    mutators = parser.add_argument("mutators", nargs="+", metavar="MUTATOR", help="what to do, as code or by name")
+    # With `*` argparse would take none of them where an option stands between them and the file.
+    mutators.required, mutators.default = False, []
     parser.add_argument(
         "--interaction", type=int, metavar="N", help="the Nth interaction, from 1 (default: the last stream)"
     )
@@ -139,5 +141,3 @@ def _list(stream: Stream, as_json: bool) -> None:
         for each in found:
             if (each.level, str(each.law)) == (level, law):
                 out.line(f"  {each!r}")
-    if not found:
-        out.line("nothing applies to this stream")

@@ -80,10 +80,7 @@ def progress(items: Sequence[T], what: str, *, quiet: bool = False) -> Iterable[
 
 def print_json(value: Any) -> None:
     """The value as JSON, in ASCII whatever the locale."""
-    try:
-        print(json.dumps(value, indent=2))
-    except RecursionError:  # with indentation json is less patient
-        print(json.dumps(value))
+    print(json.dumps(value, indent=2))
 
 
 # ---------------------------------------------------------------------------------------------------------------------- text

@@ -90,7 +90,7 @@ def _applicable(kind: type[Mutator], stream: Stream) -> list[Mutator]:
     for each in candidates:
         try:
             each.apply(stream)
-        except NotApplicable:
+        except (NotApplicable, RecursionError):  # a payload may be nested as deeply as Python bears, and not more
             continue
         found.append(each)
     return found

@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX",
         help="also look for this; may be given as `name: regex`, and several times",
     )
-    parser.add_argument("--json", action="store_true", help="print a list of {file, line, kind}")
+    parser.add_argument("--json", action="store_true", help="print JSON, see below")
 
 
 def run(options: argparse.Namespace) -> int:

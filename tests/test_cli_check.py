@@ -124,7 +124,7 @@ def test_what_is_no_problem(changes: dict[str, Any], tmp_path: Path, capsys: pyt
 
 
 def test_a_body_edited_by_hand_and_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = with_one(tmp_path / "a.yaml")
+    path = with_one(tmp_path / "a, line 7: odd.yaml")
     secret = planted("openai project key").secret
     text = path.read_text().replace("please", secret, 1)
     path.write_text(text)

@@ -85,10 +85,11 @@ def problems(path: Path) -> Iterator[Problem]:
     try:
         cassette, warnings = warned(lambda: load(path))
     except CassetteError as error:
-        yield Problem(name, _line(error.where), None, "file", error.what)
+        yield Problem(name, _placed(error.where, name)[0], None, "file", error.what)
     else:
         for text in warnings:
-            yield Problem(name, _line(text), None, "reads", text.partition(": ")[2])
+            line, said = _placed(text, name)
+            yield Problem(name, line, None, "reads", said)
         for number, interaction in enumerate(cassette.interactions, 1):
             if wrong := _not_as_said(interaction):
                 yield Problem(name, None, number, "stream", wrong)
@@ -100,10 +101,11 @@ def problems(path: Path) -> Iterator[Problem]:
 _STREAMS = ("text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream")
 
 
-def _line(where: str) -> int | None:
-    """The line that an error or warning names."""
-    found = re.search(r", line (\d+)", where)
-    return int(found[1]) if found else None
+def _placed(text: str, name: str) -> tuple[int | None, str]:
+    """The line that an error or warning names behind the file, and what it says after it."""
+    rest = text.removeprefix(name)
+    found = re.match(r", line (\d+)(?:: )?", rest)
+    return (int(found[1]), rest[found.end() :]) if found else (None, rest)
 
 
 def _not_as_said(interaction: Interaction) -> str:

@@ -86,13 +86,17 @@ class _Reader(StreamReader):
     """A body that is fetched from the reader `behind` it, a piece whenever the client waits for more, and no sooner.
 
     `fetch` gives what `behind.readchunk` gives: a piece and whether it ends a chunk of HTTP/1.1, the end being an empty piece that ends none.
+    `left` is told when the client can read no more.
     """
 
-    def __init__(self, behind: StreamReader, fetch: Callable[[], Awaitable[_Piece]], *, chunked: bool) -> None:
+    def __init__(
+        self, behind: StreamReader, fetch: Callable[[], Awaitable[_Piece]], left: Callable[[], None], *, chunked: bool
+    ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(_Unhurried(loop), behind.get_read_buffer_limits()[0], loop=loop)
         self._behind = behind
         self._fetch = fetch
+        self._left = left
         self._whole_until = 0
         if chunked:
             self.begin_http_chunk_receiving()
@@ -117,9 +121,18 @@ class _Reader(StreamReader):
             await self._wait("wait_eof")
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException = _EXC_SENTINEL) -> None:
+        """The response was closed or released."""
+        self._left()
         super().set_exception(exc, exc_cause)
         # Who is waiting waits there.
         self._behind.set_exception(exc, exc_cause)
+
+    def on_eof(self, callback: Callable[[], None]) -> None:
+        """The connection is free again as soon as all has come, whether or not the client has read it."""
+        self._behind.on_eof(callback)
+
+    def __del__(self) -> None:
+        self._left()
 
     @property
     def total_raw_bytes(self) -> int:
@@ -141,7 +154,6 @@ class _Unhurried(BaseProtocol):
 
 def recorded(connection: Connection, req: ClientRequest, recorder: Recorder) -> Connection:
     """The live connection, of which the next response is taken down."""
-    connection.add_callback(partial(recorder.end, CLOSED))
     protocol = connection.protocol
     assert protocol is not None
     read, accepted = protocol.read, req.headers.get(_ENCODING)
@@ -187,7 +199,8 @@ class _Hearing:
         if empty:
             self._recorder.end(COMPLETE)
             return self._body
-        return _Reader(self._body, self._fetch, chunked=self._message.chunked)
+        left = partial(self._recorder.end, CLOSED)
+        return _Reader(self._body, self._fetch, left, chunked=self._message.chunked)
 
     async def _fetch(self) -> _Piece:
         try:
@@ -218,21 +231,27 @@ async def played(connector: BaseConnector, req: ClientRequest, player: Player) -
     """A connection whose other end is the recording. It is never pooled."""
     await asyncio.sleep(0)  # as waiting for the network does, it lets other tasks run
     loop = asyncio.get_running_loop()
-    protocol = _Playing(loop, player)
+    protocol = _Playing(loop, req, player)
     # A session that is closed closes it, too.
     connector._acquired.add(protocol)
-    connection = Connection(connector, req.connection_key, protocol, loop)
-    connection.add_callback(player.close)
     if req._continue is not None:
         set_result(req._continue, True)
-    return connection
+    return _Played(connector, req.connection_key, protocol, loop)
+
+
+class _Played(Connection):
+    def __del__(self, _warnings: Any = None) -> None:
+        # Where nobody reads a body, a real connection is free when all of it has come, and this one when nobody knows it any more.
+        if not self._loop.is_closed():
+            self.release()
 
 
 class _Playing(ResponseHandler):
     """Hears the recorded response as if it came from a network, a read of it whenever the client waits for more."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, player: Player) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, req: ClientRequest, player: Player) -> None:
         super().__init__(loop)
+        self._req = req
         self._player = player
         self._patience: float | None = None
         self._timed = False
@@ -248,6 +267,8 @@ class _Playing(ResponseHandler):
         super().set_response_params(timer=timer, **params)
 
     async def read(self) -> _Answer:
+        if (writer := self._req._writer) is not None:
+            await asyncio.wait([writer])  # a server answers when it has heard the question
         exchange = self._player.exchange
         self.data_received(_head(exchange))
         message, body = await super().read()
@@ -255,7 +276,7 @@ class _Playing(ResponseHandler):
         if body.at_eof():
             self._player.read()
             return told, body
-        return told, _Reader(body, partial(self._fetch, body), chunked=message.chunked)
+        return told, _Reader(body, partial(self._fetch, body), self._player.close, chunked=message.chunked)
 
     async def _fetch(self, body: StreamReader) -> _Piece:
         due = self._loop.call_later(self._player.pause(self._patience), self._deliver, body)

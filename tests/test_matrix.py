@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 import math
 import os
@@ -26,6 +27,7 @@ from stream_cassette.cassette import load
 from stream_cassette.dialects import dialect
 from stream_cassette.model import COMPLETE, Ending, EndingError, Exchange, Read, Request, TextPart
 from stream_cassette.mutate import Mutator, Rechunk, Refragment, mutate
+from stream_cassette.recording import Clock
 from stream_cassette.server import Server
 from stream_cassette.tape import Tape
 
@@ -60,19 +62,18 @@ def body_about(place: str, client: Client) -> Stream:
     return mutate(stream, [Refragment(0, WORDS), *client.spelling])
 
 
-def cut(body: bytes, size: int = 37, every_ms: int = 0) -> tuple[Read, ...]:
+def cut(body: bytes, size: int = 37) -> tuple[Read, ...]:
     """Reads that end in the middle of events, and some in the middle of a character."""
-    starts = range(0, len(body), size)
-    return tuple(Read(number * every_ms, body[start : start + size]) for number, start in enumerate(starts))
+    return tuple(Read(0, body[start : start + size]) for start in range(0, len(body), size))
 
 
 PLACES = ("Oban", "Ullapool", "Stornoway")
 
 
-def healthy(client: Client, request: Request, **cutting: int) -> Exchange:
+def healthy(client: Client, request: Request) -> Exchange:
     place = next(place for place in PLACES if place.encode() in request.body)
     stream = body_about(place, client)
-    return replace(stream.exchange, request=request, reads=cut(stream.body, **cutting))
+    return replace(stream.exchange, request=request, reads=cut(stream.body))
 
 
 def half(exchange: Exchange, ending: Ending, gate: threading.Event | None = None) -> Exchange:
@@ -212,8 +213,10 @@ class Code:
 
 
 @contextmanager
-def recorded(path: Path, answer: Callable[[Request], Exchange]) -> Iterator[tuple[Server, Tape]]:
-    with serve(answer) as server, use(path, mode="all", keep_failures=True) as tape:
+def recorded(
+    path: Path, answer: Callable[[Request], Exchange], clock: Clock = time.monotonic
+) -> Iterator[tuple[Server, Tape]]:
+    with serve(answer) as server, use(path, mode="all", keep_failures=True, clock=clock) as tape:
         yield server, tape
 
 
@@ -396,7 +399,8 @@ def mutated_replay(client: Client, path: Path) -> None:
 
 def pace(client: Client, path: Path) -> None:
     """A recording that plays in its own time."""
-    with recorded(path, lambda request: healthy(client, request, size=200, every_ms=4)) as (server, _):
+    ticking = functools.partial(next, itertools.count(0, 0.001))
+    with recorded(path, lambda request: healthy(client, request), ticking) as (server, _):
         (live,) = Code(client).run(server.url, "Oban")
     last = load(path).interactions[0].exchange.reads[-1].at_ms / 1000
     assert last > 0.01

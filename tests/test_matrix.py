@@ -21,7 +21,7 @@ from typing import Any, Self, get_args
 
 import pytest
 
-from clients_under_test import CLIENTS, Client
+from clients_under_test import CLIENTS, KEY, Client
 from stream_cassette import Reply, Stream, ToolCall, Usage, assemble, serve, synthesize, use
 from stream_cassette.cassette import load
 from stream_cassette.dialects import dialect
@@ -31,7 +31,7 @@ from stream_cassette.recording import Clock
 from stream_cassette.server import Server
 from stream_cassette.tape import Tape
 
-PATIENCE = 30.0  # seconds, so that a wait that should not be fails
+PATIENCE = 30.0  # seconds; whoever waits so long hangs
 WORDS = (5, 10, 15, 20, 25)  # where the text of a reply is cut into deltas
 
 
@@ -76,8 +76,8 @@ def healthy(client: Client, request: Request) -> Exchange:
     return replace(stream.exchange, request=request, reads=cut(stream.body))
 
 
-def half(exchange: Exchange, ending: Ending, gate: threading.Event | None = None) -> Exchange:
-    """The first half, then `ending`, which waits for `gate`."""
+def broken(exchange: Exchange, ending: Ending, gate: threading.Event | None = None) -> Exchange:
+    """Two thirds of it, then `ending`; the last read waits for `gate`."""
     reads = exchange.reads[: 2 * len(exchange.reads) // 3]
     return replace(exchange, reads=Gated(reads, gate) if gate else reads, ending=ending)
 
@@ -178,8 +178,11 @@ class Code:
         """Asks about each place: at once, in threads or tasks, with one client."""
         if self.client.asynchronous:
             return asyncio.run(self._tasks(url, places))
-        with self.client.connect(url, self.patience) as api, ThreadPoolExecutor(len(places)) as pool:
-            return list(pool.map(lambda place: self._read(api, place), places))
+        with self.client.connect(url, self.patience) as api:
+            if len(places) == 1:
+                return [self._read(api, places[0])]
+            with ThreadPoolExecutor(len(places)) as pool:
+                return list(pool.map(lambda place: self._read(api, place), places))
 
     async def _tasks(self, url: str, places: tuple[str, ...]) -> list[Got]:
         async with self.client.connect(url, self.patience) as api:
@@ -253,7 +256,7 @@ def record(client: Client, path: Path) -> None:
     assert kept.exchange.body == body_about("Oban", client).body
     assert kept.exchange.ending == COMPLETE
     assert kept.dialect == client.dialect
-    assert "sk-this-is" not in path.read_text()
+    assert KEY not in path.read_text()
 
 
 def replay(client: Client, path: Path) -> None:
@@ -273,7 +276,7 @@ def replay(client: Client, path: Path) -> None:
 def early_exit(client: Client, path: Path) -> None:
     """Leaving after two events closes the response."""
     code = Code(client, most=2)
-    live, replayed = taken(path, lambda request: half(healthy(client, request), Ending("stalled")), code, "closed")
+    live, replayed = taken(path, lambda request: broken(healthy(client, request), Ending("stalled")), code, "closed")
     assert len(live.events) == 2
     assert live == replayed
     assert load(path).interactions[0].exchange.ending == Ending("closed")
@@ -292,7 +295,7 @@ def died(client: Client, path: Path, error: EndingError) -> Ending:
     gate = threading.Event()
     dead = Ending("disconnected", error)
     live, replayed = taken(
-        path, lambda request: half(healthy(client, request), dead, gate), Code(client, met=gate.set), "ended"
+        path, lambda request: broken(healthy(client, request), dead, gate), Code(client, met=gate.set), "ended"
     )
     assert live.types
     assert len(live.events) > 1
@@ -304,7 +307,7 @@ def stall(client: Client, path: Path) -> None:
     """The client's read timeout, without the wait."""
     stalled = Ending("stalled")
     for patience in (0.1, 1, 5):  # a busy machine may need more to the first event
-        with recorded(path, lambda request: half(healthy(client, request), stalled)) as (server, tape):
+        with recorded(path, lambda request: broken(healthy(client, request), stalled)) as (server, tape):
             (live,) = Code(client, patience=patience).run(server.url, "Oban")
         if len(live.events) > 1:
             break
@@ -312,8 +315,10 @@ def stall(client: Client, path: Path) -> None:
     assert len(live.events) > 1
     assert states(tape)[-1] == "ended"
     assert load(path).interactions[-1].exchange.ending == stalled
+    began = time.monotonic()
     with use(path) as tape:
         (replayed,) = Code(client).run(server.url, "Oban")
+    assert time.monotonic() - began < PATIENCE
     assert states(tape) == ["ended"]
     assert live == replayed
 
@@ -369,11 +374,8 @@ def concurrent(client: Client, path: Path) -> None:
 
 def cancellation(client: Client, path: Path) -> None:
     """A task that is cancelled in the middle closes the response."""
-
-    def code() -> Code:
-        return Code(client, met=lambda: asyncio.current_task().cancel())  # type: ignore[union-attr]
-
-    live, replayed = taken(path, lambda request: half(healthy(client, request), Ending("stalled")), code(), "closed")
+    code = Code(client, met=lambda: asyncio.current_task().cancel())  # type: ignore[union-attr]
+    live, replayed = taken(path, lambda request: broken(healthy(client, request), Ending("stalled")), code, "closed")
     assert live.types == replayed.types == ("asyncio.exceptions.CancelledError",)
     # Live, what is in a buffer already comes before the cancellation.
     assert live.events[: len(replayed.events)] == replayed.events

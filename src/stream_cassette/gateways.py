@@ -55,8 +55,8 @@ def through(
 ) -> Callable[[Sequence[Exchange]], list[bytes]]:
     """From the exchanges that its provider answers with to what the gateway passes on.
 
-    An application or a server is asked with `request`, whose `url` is the path. An application's own requests, over httpx or httpx2, get the exchanges; a
-    server needs its `provider`, or it is a `TapeError`.
+    An application or a server is asked with `request`, whose `url` is the path. An application's own requests, over a client that has a door, get the
+    exchanges; a server needs its `provider`, or it is a `TapeError`.
     """
     if isinstance(gateway, str):
         if provider is None:

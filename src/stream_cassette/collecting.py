@@ -12,7 +12,7 @@ import pytest
 
 from .cassette import load
 from .errors import LawBroken, NotApplicable, TapeError
-from .fuzz import check
+from .fuzz import Feed, check, search
 from .mutate.items import Spec, items, settled
 from .stream import Stream
 
@@ -46,15 +46,19 @@ class CassetteFile(pytest.File):
         yield CassetteItem.from_parent(self, name=AS_RECORDED, spec=None)
         for name, spec in items(self.config.getoption("--stream-levels").split(","), str(self.path)):
             yield CassetteItem.from_parent(self, name=name, spec=spec)
+        for shard in range(self.config.getoption("--stream-fuzz")):
+            yield FuzzItem.from_parent(self, name=f"fuzz[{shard}]", shard=shard)
 
 
-class CassetteItem(pytest.Item):
-    """One mutator on every stream of the cassette."""
+class _Item(pytest.Item):
+    """Holds the assembler to something on every stream of the cassette."""
 
-    def __init__(self, *, spec: Spec | None, **rest: Any) -> None:
+    def __init__(self, **rest: Any) -> None:
         super().__init__(**rest)
-        self._spec = spec
         self.user_properties.append((OUTCOME, self.name))
+
+    def hold(self, assembler: Any, stream: Stream, feed: Feed) -> None:
+        raise NotImplementedError
 
     def runtest(self) -> None:
         feed = self.config.getoption("--stream-feed")
@@ -62,8 +66,7 @@ class CassetteItem(pytest.Item):
         acted, reason = 0, "the cassette has no stream"
         for stream in _streams(self.path):
             try:
-                chosen = [settled(self._spec, stream)] if self._spec is not None else []
-                check(assembler, stream, chosen, feed=feed)
+                self.hold(assembler, stream, feed)
                 acted += 1
             except NotApplicable as error:
                 reason = str(error)
@@ -77,6 +80,29 @@ class CassetteItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.path.name}: {self.name}"
+
+
+class CassetteItem(_Item):
+    """One mutator."""
+
+    def __init__(self, *, spec: Spec | None, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._spec = spec
+
+    def hold(self, assembler: Any, stream: Stream, feed: Feed) -> None:
+        check(assembler, stream, [settled(self._spec, stream)] if self._spec is not None else [], feed=feed)
+
+
+class FuzzItem(_Item):
+    """Mutators as Hypothesis draws them, others in each shard."""
+
+    def __init__(self, *, shard: int, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._shard = shard
+
+    def hold(self, assembler: Any, stream: Stream, feed: Feed) -> None:
+        levels = [each for each in self.config.getoption("--stream-levels").split(",") if each != "all"]
+        search(assembler, stream, levels=levels, feed=feed, shard=self._shard)
 
 
 def _streams(path: Path) -> list[Stream]:

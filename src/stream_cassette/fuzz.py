@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from hypothesis import assume, given, note, reject
+from hypothesis import assume, given, note, reject, seed, settings
 from hypothesis import strategies as st
+from hypothesis.database import ExampleDatabase
 
 from .cassette import load, locate, of_now, update
 from .clients import intercepted
 from .dialects import dialect as named
 from .errors import CassetteMiss, LawBroken, NotApplicable, TapeError
 from .model import End, Interaction, StreamError
-from .mutate import MUTATORS, Mutator, answers, instances, law_of, mutate
+from .mutate import LEVELS, MUTATORS, Mutator, answers, instances, law_of, mutate
 from .mutate.items import Spec, settled
 from .mutate.laws import Law, Outcome, View, broken, comparable
 from .mutate.telling import told, verdict
@@ -29,6 +31,8 @@ from .tape import Tape
 
 Feed = Literal["bytes", "frames", "payloads", "client"]
 Assembler = Callable[..., Any]
+
+_MOST = 3  # mutators, one after the other
 
 
 # ----------------------------------------------------------------------------------------------------------------- the check
@@ -57,9 +61,7 @@ def check(
     Raises `NotApplicable` where the mutators have nothing to act on, or act below what is fed.
     """
     stream = stream_of(source)
-    before = _run(assembler, stream, (), feed)
-    if before.error is not None:
-        raise LawBroken(f"the assembler fails on the stream as it was recorded: {before}") from before.error
+    before = _before(assembler, stream, feed)
     if mutators is None:
         _search(assembler, stream, before, levels, feed, view)
     elif chosen := [settled(each, stream) for each in mutators]:
@@ -72,29 +74,86 @@ def check(
         )
 
 
+def _before(assembler: Assembler, stream: Stream, feed: Feed) -> Outcome:
+    before = _run(assembler, stream, (), feed)
+    if before.error is not None:
+        raise LawBroken(f"the assembler fails on the stream as it was recorded: {before}") from before.error
+    return before
+
+
 def _search(
     assembler: Assembler, stream: Stream, before: Outcome, levels: Sequence[str], feed: Feed, view: View | None
 ) -> None:
     """First each mutator's own instances, which no luck can miss; then what Hypothesis draws. Either way the failure told is a shrunk one."""
-
-    def draw(kinds: Sequence[type[Mutator]]) -> None:
-        @given(drawn=mutations(stream, levels=levels, feed=feed, kinds=kinds))
-        def holds(drawn: tuple[Mutator, ...]) -> None:
-            try:
-                _hold(assembler, stream, before, drawn, feed, view)
-            except NotApplicable:
-                reject()
-
-        holds()
-
     for each in instances(stream, *levels):
         if visible(stream, each, feed):
             try:
                 _hold(assembler, stream, before, [each], feed, view)
             except LawBroken:
-                draw([type(each)])
+                _draw(assembler, stream, before, levels, feed, view, kinds=[type(each)])
                 raise
-    draw(MUTATORS)
+    _draw(assembler, stream, before, levels, feed, view)
+
+
+def search(
+    assembler: Assembler,
+    source: Stream | str | Path,
+    *,
+    levels: Sequence[str] = (),
+    feed: Feed = "bytes",
+    view: View | None = None,
+    shard: int = 0,
+) -> None:
+    """The part of `check` in which Hypothesis draws, for several processes at once: each draws others, and what one finds all replay.
+
+    They share it over the example database of the current profile: by default a folder, `RedisExampleDatabase` over many machines. Where the
+    profile is derandomized, as it is on CI, there is none, and each `shard` still draws its own. Raises as `check` does.
+    """
+    stream = stream_of(source)
+    _draw(assembler, stream, _before(assembler, stream, feed), levels, feed, view, shard=shard)
+
+
+def _draw(
+    assembler: Assembler,
+    stream: Stream,
+    before: Outcome,
+    levels: Sequence[str],
+    feed: Feed,
+    view: View | None,
+    *,
+    kinds: Sequence[type[Mutator]] = MUTATORS,
+    shard: int = 0,
+) -> None:
+    @given(drawn=_mutations(stream, levels, kinds, feed, most=_MOST))
+    def holds(drawn: tuple[Mutator, ...]) -> None:
+        try:
+            _hold(assembler, stream, before, drawn, feed, view)
+        except NotApplicable:
+            reject()
+
+    shared = settings.default.database if settings.default is not None else None
+    if shared is None:
+        seed(shard)(holds)()
+    else:
+        what = (getattr(assembler, "__qualname__", ""), stream.body, feed, levels, [kind.__name__ for kind in kinds])
+        settings(database=_Keyed(shared, sha256(repr(what).encode()).digest()))(holds)()
+
+
+class _Keyed(ExampleDatabase):
+    """The part of a database that belongs to one assembler on one stream; for Hypothesis all of them are one test, ours."""
+
+    def __init__(self, shared: ExampleDatabase, key: bytes) -> None:
+        super().__init__()
+        self._shared, self._key = shared, key
+
+    def fetch(self, key: bytes) -> Iterable[bytes]:
+        return self._shared.fetch(self._key + key)
+
+    def save(self, key: bytes, value: bytes) -> None:
+        self._shared.save(self._key + key, value)
+
+    def delete(self, key: bytes, value: bytes) -> None:
+        self._shared.delete(self._key + key, value)
 
 
 def _hold(
@@ -200,19 +259,26 @@ def mutations(
     levels: Sequence[str] = (),
     kinds: Sequence[type[Mutator]] = MUTATORS,
     feed: Feed = "bytes",
-    most: int = 3,
+    most: int = _MOST,
 ) -> st.SearchStrategy[tuple[Mutator, ...]]:
     """One to `most` mutators of the given levels and classes (by default of all) that act on this stream; shrinks to one with small parameters."""
 
-    def drawn() -> st.SearchStrategy[tuple[Mutator, ...]]:
-        stream = stream_of(source)
-        acting = {type(each) for each in instances(stream, *levels) if visible(stream, each, feed)}
-        strategies = [kind.strategy(stream) for kind in kinds if kind in acting]
-        if not strategies:
-            raise NotApplicable(f"no mutator changes anything of this stream that is fed as {feed}")
-        return st.lists(st.one_of(strategies), min_size=1, max_size=most).map(tuple)
+    return st.deferred(lambda: _mutations(stream_of(source), levels, kinds, feed, most))
 
-    return st.deferred(drawn)
+
+def _mutations(
+    stream: Stream, levels: Sequence[str], kinds: Sequence[type[Mutator]], feed: Feed, most: int
+) -> st.SearchStrategy[tuple[Mutator, ...]]:
+    wanted = [kind for kind in kinds if kind.level in (levels or LEVELS) and _acts(kind, stream, feed)]
+    if not wanted:
+        raise NotApplicable(f"no mutator changes anything of this stream that is fed as {feed}")
+    return st.lists(st.one_of([kind.strategy(stream) for kind in wanted]), min_size=1, max_size=most).map(tuple)
+
+
+def _acts(kind: type[Mutator], stream: Stream, feed: Feed) -> bool:
+    with suppress(NotApplicable):
+        return any(visible(stream, each, feed) for each in kind.instances(stream))
+    return False
 
 
 @dataclass(frozen=True)
@@ -258,7 +324,7 @@ class Case:
         printer.text(repr(self))
 
 
-def mutated(source: Stream | str | Path, *, levels: Sequence[str] = (), most: int = 3) -> st.SearchStrategy[Case]:
+def mutated(source: Stream | str | Path, *, levels: Sequence[str] = (), most: int = _MOST) -> st.SearchStrategy[Case]:
     """Cases of a stream or cassette, which is looked up when the test runs, not when it is imported."""
 
     drawn = mutations(source, levels=levels, most=most)
@@ -286,6 +352,7 @@ __all__ = [
     "mutations",
     "replies",
     "save",
+    "search",
     "stream_of",
     "streams",
     "synthesize",

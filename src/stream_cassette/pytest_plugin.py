@@ -61,6 +61,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the mutators to collect, by level: wire,deltas,... (default: all)",
     )
     group.addoption(
+        "--stream-fuzz",
+        type=int,
+        default=0,
+        metavar="N",
+        help="beside its mutators collect N items for each cassette in which Hypothesis draws them; pytest-xdist spreads them",
+    )
+    group.addoption(
         "--stream-orphans", action="store_true", help="list the cassettes and snapshots that no collected test owns"
     )
     parser.addini("stream_cassette_dir", "folder of the cassettes, from the root directory", default="cassettes")

@@ -296,7 +296,7 @@ def test_a_tape_that_would_record_says_how_to(path: Path, mode: Any) -> None:
     assert isinstance(tape.failure, TapeError)
     assert tape.failure.what == "a server on loopback replays; it does not know whom it should ask"
     assert tape.failure.mend == (
-        f"stream-cassette record --upstream URL --to {path} --test 'test_a.py::test_b[1 2]' -- COMMAND"
+        f"stream-cassette record --upstream URL --mode new --to {path} --test 'test_a.py::test_b[1 2]' -- COMMAND"
     )
     assert tape.failure.mend in response.json()["error"]["message"]
     tape.close()
@@ -361,7 +361,7 @@ def test_it(stream_server, stream_cassette):
             "failed",
             [
                 "*TapeError: a server on loopback replays*",
-                "*mend:  stream-cassette record --upstream URL --to *x.yaml*",
+                "*mend:  stream-cassette record --upstream URL --mode new --to *x.yaml*",
             ],
         ),
     ],

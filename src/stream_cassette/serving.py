@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from stream_cassette.errors import CassetteMiss, RecordingTooShort, TapeError
@@ -65,17 +66,17 @@ def answer(tape: Tape, request: Request, told: Told = _nobody) -> Source | Excha
     error = TapeError(
         "a server on loopback replays; it does not know whom it should ask",
         where=str(tape.path),
-        mend=record_command(tape),
+        mend=record_command(tape.path, tape.test),
     )
     tape.note(error)
     return _refused(error, request, told)
 
 
-def record_command(tape: Tape) -> str:
-    """The command that records for `tape` what its server was asked."""
-    test = ["--test", tape.test] if tape.test else []
-    words = ["stream-cassette", "record", "--upstream", "URL", "--to", str(tape.path), *test, "--", "COMMAND"]
-    return shlex.join(words)
+def record_command(path: Path, test: str | None) -> str:
+    """The command that adds to the cassette what is missing in it."""
+    named = ["--test", test] if test else []
+    words = ["stream-cassette", "record", "--upstream", "URL", "--mode", "new", "--to", str(path), *named]
+    return shlex.join([*words, "--", "COMMAND"])
 
 
 def _refused(error: CassetteMiss | TapeError, request: Request, told: Told) -> Exchange:

@@ -13,6 +13,8 @@ from stream_cassette.errors import StreamCassetteError
 
 COMMANDS = (
     "demo",
+    "record",
+    "serve",
     "show",
     "assemble",
     "mutate",

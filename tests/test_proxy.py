@@ -157,11 +157,14 @@ def test_every_read_is_passed_on_at_once(path: Path) -> None:
     assert seen[-1].request.url == f"{url}/v1/chat/completions"
 
 
-def raw(url: str) -> socket.socket:
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(ASK), ASK)
+
+
+def raw(url: str, said: bytes = POST) -> socket.socket:
     """A client that has asked, and reads what comes byte by byte."""
     host, port = url.removeprefix("http://").split(":")
     client = socket.create_connection((host, int(port)), timeout=5)
-    client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(ASK), ASK))
+    client.sendall(said)
     return client
 
 
@@ -275,6 +278,12 @@ def test_upstream_that_is_not_there(path: Path) -> None:
     assert response.json()["error"]["status"] == "UNAVAILABLE"
     assert "x-should-retry" not in response.headers
     assert not path.exists()
+
+
+def test_what_is_no_url_is_not_asked_for(path: Path) -> None:
+    with recording(path, CHAT) as (url, upstream, _), raw(url, b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n") as client:
+        assert until(client, b"0\r\n\r\n").startswith(b"HTTP/1.1 502 ")
+    assert upstream.requests == ()
 
 
 # ------------------------------------------------------------------------------------------------------- where the tape replays

@@ -317,6 +317,17 @@ def test_what_is_no_http() -> None:
         assert everything(client).startswith(b"HTTP/1.1 400 ")
 
 
+def test_http_2_is_refused_in_words() -> None:
+    def client() -> None:
+        with serve(always(exchange(b"a"))) as server, connect(server) as client:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            assert everything(client).startswith(b"HTTP/1.1 505 HTTP Version Not Supported\r\n")
+            assert server.requests == ()
+
+    with pytest.raises(TapeError, match="a client speaks HTTP/2"):
+        client()
+
+
 def test_parallel_connections() -> None:
     both = threading.Barrier(2, timeout=5)
 

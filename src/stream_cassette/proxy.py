@@ -174,7 +174,7 @@ class _Forwarded:
         request = self._passed.request
         if isinstance(error, CassetteMiss):
             return refusal(request, 404, "cassette_miss", str(error))
-        if isinstance(error, httpx2.TransportError):
+        if isinstance(error, httpx2.TransportError | httpx2.InvalidURL):
             return refusal(request, 502, "upstream_error", f"no answer from upstream: {type(error).__name__}: {error}")
         raise error
 

@@ -202,7 +202,7 @@ class _Connection:
             try:
                 request = self._request()
             except h11.RemoteProtocolError as error:
-                self._say(f"Bad request: {error}", 400)
+                self._say(f"Bad request: {error}", error.error_status_hint)
                 return
             if request is None:
                 return
@@ -229,6 +229,8 @@ class _Connection:
         while True:
             event = self._event()
             if isinstance(event, self._h11.Request):
+                if event.http_version > b"1.1":
+                    raise self._too_new()
                 head = event
             elif isinstance(event, self._h11.Data):
                 body.append(bytes(event.data))
@@ -237,6 +239,14 @@ class _Connection:
             else:
                 assert head is not None  # the end of a message, which h11 gives after a request only
                 return self._as_request(head, b"".join(body))
+
+    def _too_new(self) -> Exception:
+        """A client that begins with HTTP/2 says what h11 takes for a request of that version (https://www.rfc-editor.org/rfc/rfc9113#section-3.4)."""
+        what = "a client speaks HTTP/2, and the server on loopback only HTTP/1.1"
+        mend = "have it speak HTTP/1.1; the AWS SDK for JavaScript does with requestHandler: new NodeHttpHandler()"
+        self._server.fail(TapeError(what, mend=mend))
+        refusal: Exception = self._h11.RemoteProtocolError(what, 505)
+        return refusal
 
     def _event(self) -> Any:
         while (event := self._wire.next_event()) is self._h11.NEED_DATA:

@@ -84,3 +84,13 @@ def test_the_split_makes_no_difference(framing: str, body: bytes, cuts: list[int
     once, often = DECODERS[framing](), DECODERS[framing]()
     found = [frame for read in in_pieces(body, cuts) for frame in often.feed(read)] + often.close()
     assert found == once.feed(body) + once.close()
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("word", [b"data: ", b"event: "])
+def test_a_line_that_begins_like_an_event_again_and_again(word: bytes, end: bytes) -> None:
+    """Looked at from each of those places to its end, it would take hours."""
+    body = b"data: x" + end + end + word * 400_000 + end + b"foo: bar" + end + end
+    found = frames(body)
+    assert b"".join(frame.raw for frame in found) == body
+    assert [frame.data is None for frame in found] == [False, word == b"event: "]

@@ -279,6 +279,7 @@ class _Playing(ResponseHandler):
         return told, _Reader(body, partial(self._fetch, body), self._player.close, chunked=message.chunked)
 
     async def _fetch(self, body: StreamReader) -> _Piece:
+        await asyncio.sleep(0)  # a reader that is cancelled takes no more
         due = self._loop.call_later(self._player.pause(self._patience), self._deliver, body)
         try:
             return await body.readchunk()

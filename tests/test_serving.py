@@ -96,6 +96,20 @@ def test_of_several_hosts_the_one_that_has_a_recording_answers(path: Path) -> No
     assert tape.failure is None
 
 
+def test_of_several_hosts_a_miss_tells_the_one_that_comes_closest(path: Path) -> None:
+    other = exchange(b"other", url="https://api.groq.com/openai/v1/chat/completions")
+    with serve_tape(Tape(cassette(path, exchange(b"one"), other))) as server:
+        assert ask(server, "/openai/v1/chat/completions").text == "other"
+        again = ask(server, "/openai/v1/chat/completions").json()["message"]
+        differs = ask(server, "/openai/v1/chat/completions", ASK.replace(b"hi", b"ho")).json()["message"]
+        elsewhere = ask(server, "/elsewhere").json()["message"]
+    assert "answers POST https://api.groq.com/" in again
+    assert "was played as often already" in again
+    assert "answers POST https://api.groq.com/" in differs
+    assert "url:" not in differs
+    assert "answers POST https://api.openai.com/elsewhere" in elsewhere
+
+
 def test_a_query_counts(path: Path) -> None:
     with serve_tape(Tape(cassette(path, exchange(b"a", url=f"{OPENAI}?api-version=1")))) as server:
         assert ask(server, "/v1/chat/completions?api-version=1").text == "a"

@@ -122,15 +122,21 @@ class Shelf:
         return free.popleft() if free else None
 
     def at_recorded_host(self, asked: Request) -> Request:
-        """`asked` as if made to the host under which it is recorded; where it is under none, to the first host of all."""
+        """`asked` as if made to the host under which it is recorded; where it is under none, to the one that comes closest, for the miss to tell."""
         origins = dict.fromkeys(_origin(slot.request.url) for slot in self.slots)
         parts = urlsplit(asked.url)
         moved = [
             Request(asked.method, parts._replace(scheme=scheme, netloc=netloc).geturl(), asked.headers, asked.body)
             for scheme, netloc in origins
         ]
-        found = (each for each in moved if self._free.get(fingerprint(each, self._ignore)))
-        return next(found, moved[0] if moved else asked)
+        recorded = {slot.fingerprint for slot in self.slots}
+        places = {urlsplit(slot.request.url)[:3] for slot in self.slots}
+
+        def closeness(each: Request) -> tuple[bool, bool, bool]:
+            wanted = fingerprint(each, self._ignore)
+            return bool(self._free.get(wanted)), wanted in recorded, urlsplit(each.url)[:3] in places
+
+        return max(moved, key=closeness, default=asked)
 
     def near(self, asked: Request) -> list[str]:
         """What comes closest to `asked`, which none answers, in lines."""

@@ -331,3 +331,9 @@ def test_what_a_frame_cannot_carry(headers: list[FrameHeader], payload: bytes, w
         eventstream.encode(headers, payload)
     assert why in str(caught.value)
     assert caught.value.mend
+
+
+def test_headers_that_differ_from_frame_to_frame_are_each_read() -> None:
+    headers = [(FrameHeader("n", number, "integer"),) for number in [*range(200), 0, 0]]
+    decoder = eventstream.Decoder()
+    assert [frame.headers for each in headers for frame in decoder.feed(eventstream.encode(each).raw)] == headers

@@ -210,3 +210,21 @@ def test_encoding_follows_the_line_ends_and_the_id_of_its_model() -> None:
 def test_what_the_framing_cannot_carry_is_refused(data: str, event: str) -> None:
     with pytest.raises(CannotSay, match="mend"):
         sse.encode(data, event)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_one_event_a_read(end: str) -> None:
+    """As a live stream comes: the shortest way through the decoder, which keeps the last id and gives way to what is no plain event."""
+    blocks = ["data: a", "event: x{e}data: b", "id: 7", "data: c", "data: d{e}data: e", ": f", "retry: 9", "data: g"]
+    reads = [f"{block.format(e=end)}{end}{end}".encode() for block in blocks]
+    frames, _ = decode(reads)
+    assert [frame.raw for frame in frames if frame.raw.strip()] == [
+        read if b":" != read[:1] else read.removesuffix(end.encode()) for read in reads
+    ]
+    assert [(event["event"], event["data"], event["id"]) for event in events(frames)] == [
+        ("message", "a", ""),
+        ("x", "b", ""),
+        ("message", "c", "7"),
+        ("message", "d\ne", "7"),
+        ("message", "g", "7"),
+    ]

@@ -292,6 +292,8 @@ class Fold:
 
         `over`: nothing more comes. Only then is it sure which choice is the first, and which finish reason counts where they are revised.
         """
+        if not (self._closing or over):
+            return ()
         closing, self._closing = self._closing, []
         if self._errors:
             return ()

@@ -56,8 +56,12 @@ def dialect(name: str) -> Dialect:
 
 def detect(hint: Hint) -> Dialect | None:
     """The dialect that is surest of the payload, or None where none knows it. Among equals one that was registered wins."""
-    best = max(dialects(), key=lambda each: each.recognise(hint))
-    return best if best.recognise(hint) > 0 else None
+    best: Dialect | None = None
+    most = 0
+    for each in dialects():
+        if (sure := each.recognise(hint)) > most:
+            best, most = each, sure
+    return best
 
 
 def register_dialect(dialect: Dialect) -> ExitStack:

@@ -108,6 +108,8 @@ class BedrockInvoke:
 def inside(chunk: Any) -> Any:
     """The JSON value in a chunk's bytes: base64 on the wire, bytes from boto3. None where it is none."""
     data = as_dict(chunk).get("bytes")
+    if not data:
+        return None
     try:
         return jsontext.parse(data if isinstance(data, bytes) else base64.b64decode(as_text(data), validate=True))
     except (ValueError, binascii.Error):

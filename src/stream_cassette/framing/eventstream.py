@@ -36,6 +36,10 @@ _NUMBERS: Mapping[int, tuple[FrameHeaderType, Struct]] = {
 _NUMBER_CODES: Mapping[str, int] = {name: code for code, (name, _) in _NUMBERS.items()}
 _NAMES_THE_EVENT = (":event-type", ":exception-type", ":error-code")
 
+# Header sections by their bytes: the event that they name, and the headers. Bounded, for a header may count or tell the time.
+_Known = dict[bytes, tuple[str, tuple[FrameHeader, ...]]]
+_KNOWN_AT_MOST = 64
+
 _BAD_PRELUDE = "the checksum of the prelude is wrong: what follows cannot be cut into frames"
 _BAD_CHECKSUM = "the checksum of the frame is wrong"
 _AFTER_BAD_CHECKSUM = "not read: it follows a frame with a wrong checksum, where the stream ends by its specification"
@@ -54,6 +58,7 @@ class Decoder:
         self._buffer = bytearray()
         self._total = 0  # the length of the frame at the front, once its prelude has come
         self._problem: str | None = None  # why nothing more is read
+        self._known: _Known = {}
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that end within `data`."""
@@ -62,7 +67,7 @@ class Decoder:
         start = 0
         while self._begin(start) and len(self._buffer) - start >= self._total:
             end = start + self._total
-            frame = _read(bytes(self._buffer[start:end]))
+            frame = _read(bytes(self._buffer[start:end]), self._known)
             found.append(frame)
             start, self._total = end, 0
             if frame.problem == _BAD_CHECKSUM:
@@ -101,7 +106,7 @@ def encode(headers: Iterable[FrameHeader], payload: bytes = b"") -> Frame:
     if problem is None:
         lengths = _LENGTHS.pack(total, len(section))
         message = b"".join((lengths, _CRC.pack(crc32(lengths)), section, payload))
-        frame = _read(message + _CRC.pack(crc32(message)))
+        frame = _read(message + _CRC.pack(crc32(message)), {})
         if frame.problem is None:
             return frame
         problem = frame.problem
@@ -132,21 +137,27 @@ def _cut_short(raw: bytes) -> str:
     return f"the body ends inside this frame{f', {total - len(raw)} bytes before its end' if known else ''}"
 
 
-def _read(raw: bytes) -> Frame:
-    """The frame in `raw`, whose lengths are right."""
+def _read(raw: bytes, known: _Known) -> Frame:
+    """The frame in `raw`, whose lengths are right. The header sections of a stream are few: each is read once, and is then in `known`."""
     checked = len(raw) - _CRC.size
     if crc32(memoryview(raw)[:checked]) != _CRC.unpack_from(raw, checked)[0]:
         return Frame(raw, problem=_BAD_CHECKSUM)
     payload_at = _PRELUDE_SIZE + _LENGTHS.unpack_from(raw)[1]
-    try:
-        headers = _read_headers(raw[_PRELUDE_SIZE:payload_at])
-    except _Malformed as why:
-        return Frame(raw, problem=str(why))
+    section = raw[_PRELUDE_SIZE:payload_at]
+    if section not in known:
+        try:
+            headers = _read_headers(section)
+        except _Malformed as why:
+            return Frame(raw, problem=str(why))
+        if len(known) >= _KNOWN_AT_MOST:
+            known.clear()
+        known[section] = _event(headers), headers
+    event, headers = known[section]
     try:
         data = raw[payload_at:checked].decode()
     except UnicodeDecodeError:
         data = None
-    return Frame(raw, data, _event(headers), headers=headers)
+    return Frame(raw, data, event, headers=headers)
 
 
 def _event(headers: tuple[FrameHeader, ...]) -> str:

@@ -11,6 +11,7 @@ from ..model import Frame
 
 _BOM = b"\xef\xbb\xbf"
 _LF = 10
+_CR = 13
 _COLON = 58
 
 # A CR LF pair is one line end, never two: the groups are atomic, so that it is not torn apart to find a blank line.
@@ -19,8 +20,9 @@ _BLOCK_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _RETRY_DIGITS = 640  # as many as int() takes under any sys.set_int_max_str_digits()
 _LINES = re.compile("\r\n|\r|\n")
 
-_PLAIN = re.compile(rb"((?:event: ([^\n]*)\n)?data: ([^\n]*)\n\n)")
-_PLAIN_CRLF = re.compile(rb"((?:event: ([^\r\n]*)\r\n)?data: ([^\r\n]*)\r\n\r\n)")
+# Anchored at a blank line, and possessive: else a line that says `data: ` ten thousand times would be begun as often.
+_PLAIN = re.compile(rb"(?:\A|(?<=\n\n))((?:event: (.*+)\n)?data: (.*+)\n\n)")
+_PLAIN_CRLF = re.compile(rb"(?:\A|(?<=\r\n\r\n))((?:event: ([^\r\n]*+)\r\n)?data: ([^\r\n]*+)\r\n\r\n)")
 
 _new = tuple.__new__  # makes a frame in half the time of its constructor
 
@@ -37,14 +39,15 @@ class Decoder:
         self._buffer = bytearray()
         self._scanned = 0  # no block ends before this place
         self._only_lf = True  # no CR seen yet: the fast search will do
+        self._blank, self._plain = b"\n\n", _PLAIN
         self._at_start = True  # the byte order mark may still come
         self._after_cr = False  # an LF that comes now belongs to a line end already counted
         self._last_id = ""
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that end within `data`."""
-        if self._only_lf and b"\r" in data:
-            self._only_lf = False
+        if self._only_lf and _CR in data:
+            self._only_lf, self._blank, self._plain = False, b"\r\n\r\n", _PLAIN_CRLF
         out: list[Frame] = []
         if self._buffer or self._at_start:
             self._buffer += data
@@ -54,6 +57,8 @@ class Decoder:
             data = bytes(self._buffer)
             self._buffer.clear()
             self._scanned = 0
+        elif not self._after_cr and (one := self._plain.fullmatch(data)):  # a live stream comes event by event
+            return [_frame(one[0], one[2], one[3], self._last_id)]
         taken = 0 if self._after_cr else self._split(data, out)
         if taken < len(data):
             self._buffer += data[taken:]
@@ -65,16 +70,14 @@ class Decoder:
 
         `data` begins with a frame. How much of it was taken: all up to its last blank line, or nothing.
         """
-        blank, plain = (b"\n\n", _PLAIN) if self._only_lf else (b"\r\n\r\n", _PLAIN_CRLF)
-        last = data.rfind(blank)
-        end = last + len(blank)
+        last = data.rfind(self._blank)
+        end = last + len(self._blank)
         if last < 0:
             return 0
         before, size, last_id = len(out), 0, self._last_id
-        for raw, event, value in plain.findall(data, 0, end):
+        for raw, event, value in self._plain.findall(data, 0, end):
             size += len(raw)
-            name = event.decode("utf-8", "replace") if event else "message"
-            out.append(_new(Frame, (raw, value.decode("utf-8", "replace"), name, last_id, None, None, ())))
+            out.append(_frame(raw, event, value, last_id))
         if size < end:  # other blocks stand between
             del out[before:]
             return 0
@@ -160,6 +163,11 @@ class Decoder:
                 case _:
                     pass  # the standard ignores unknown fields, and a comment is the field without a name
         return Frame(raw, "\n".join(data) if data else None, event or "message", self._last_id, retry, problem)
+
+
+def _frame(raw: bytes, event: bytes | None, data: bytes, last_id: str) -> Frame:
+    name = event.decode("utf-8", "replace") if event else "message"
+    return _new(Frame, (raw, data.decode("utf-8", "replace"), name, last_id, None, None, ()))
 
 
 def encode(data: str, event: str = "message", like: Frame | None = None) -> Frame:

@@ -390,6 +390,33 @@ def test_a_connection_that_died(path: Path, read: Any) -> None:
     )
 
 
+def test_a_connection_that_died_within_a_chunk(path: Path) -> None:
+    async def recording() -> tuple[str, Any]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n9\r\nhalf")
+            await met.wait()
+            writer.close()
+
+        async def each(content: Any) -> AsyncIterator[Any]:
+            async for piece in content.iter_chunks():
+                yield piece
+                if piece[0] == b"half":
+                    met.set()
+
+        met = asyncio.Event()
+        async with await asyncio.start_server(answer, "127.0.0.1") as server:
+            url = "http://{}:{}".format(*server.sockets[0].getsockname())
+            with use(path, mode="all"):
+                return url, await reads_of(url, each)
+
+    url, live = asyncio.run(recording())
+    assert ending(path) == Ending("disconnected", "chunk")
+    assert live[0] == [(b"whole", True), (b"half", False)]
+    with use(path):
+        assert asyncio.run(reads_of(url, WAYS["iter_chunks"])) == live
+
+
 async def enumerated(iterator: AsyncIterator[Any]) -> AsyncIterator[tuple[int, Any]]:
     place = 0
     async for each in iterator:

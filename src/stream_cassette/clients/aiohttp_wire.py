@@ -20,7 +20,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from stream_cassette.clients.doors import CLOSED, headers_of
 from stream_cassette.errors import RecordingTooShort
-from stream_cassette.model import COMPLETE, Ending, Exchange, Headers
+from stream_cassette.model import COMPLETE, Ending, EndingError, Exchange, Headers
 from stream_cassette.playing import Player
 from stream_cassette.recording import Recorder
 
@@ -190,6 +190,7 @@ class _Hearing:
         self._message = message
         self._body = body
         self._recorder = recorder
+        self._within = False
 
     def reader(self) -> StreamReader:
         empty = self._body.at_eof()
@@ -210,13 +211,18 @@ class _Hearing:
             raise
         except Exception:
             if self._body.exception() is not None:
-                broken = isinstance(self._protocol.exception(), OSError)
-                self._recorder.end(Ending("disconnected", "read" if broken else "protocol"))
+                self._recorder.end(Ending("disconnected", self._death()))
             raise
         self._recorder.read(data)
+        self._within = self._message.chunked and not ends_chunk
         if not data and not ends_chunk:
             self._recorder.end(COMPLETE)
         return data, ends_chunk
+
+    def _death(self) -> EndingError:
+        if isinstance(self._protocol.exception(), OSError):
+            return "read"
+        return "chunk" if self._within else "protocol"
 
 
 def _headers(message: RawResponseMessage, *, decoded: bool) -> Headers:
@@ -295,9 +301,15 @@ class _Playing(ResponseHandler):
                 if isinstance(given, Ending):
                     self._end(body, given)
                     break
-                self.data_received(b"%x\r\n%b\r\n" % (len(given), given))
+                self.data_received(self._chunk(given))
         except RecordingTooShort as error:
             body.set_exception(error)
+
+    def _chunk(self, data: bytes) -> bytes:
+        exchange = self._player.exchange
+        if exchange.ending.error == "chunk" and self._player.response.reads == len(exchange.reads):
+            return b"%x\r\n%b" % (len(data) + 1, data)  # a byte is promised that never comes
+        return b"%x\r\n%b\r\n" % (len(data), data)
 
     def _end(self, body: StreamReader, ending: Ending) -> None:
         if ending == COMPLETE:

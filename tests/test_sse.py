@@ -219,7 +219,7 @@ def test_one_event_a_read(end: str) -> None:
     reads = [f"{block.format(e=end)}{end}{end}".encode() for block in blocks]
     frames, _ = decode(reads)
     assert [frame.raw for frame in frames if frame.raw.strip()] == [
-        read if b":" != read[:1] else read.removesuffix(end.encode()) for read in reads
+        read if read[:1] != b":" else read.removesuffix(end.encode()) for read in reads
     ]
     assert [(event["event"], event["data"], event["id"]) for event in events(frames)] == [
         ("message", "a", ""),

@@ -279,6 +279,8 @@ class _Playing(ResponseHandler):
         self.data_received(_head(exchange))
         message, body = await super().read()
         told = _told(message, headers_of(exchange))
+        if not body.at_eof() and not exchange.reads and exchange.ending == COMPLETE:
+            self.data_received(b"0\r\n\r\n")  # nobody need ask for what is not there
         if body.at_eof():
             self._player.read()
             return told, body

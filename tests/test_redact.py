@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from stream_cassette.redact import (
     Redaction,
     Scrubbing,
     Secrets,
+    glance,
     is_secret_field,
     scrub,
     scrub_request,
@@ -26,7 +28,8 @@ from stream_cassette.redact import (
     secrets_of,
     summary,
 )
-from stream_cassette.redact.bodies import scrub_body, suspects
+from stream_cassette.redact.bodies import scrub_body
+from stream_cassette.redact.glance import Glance, suspects
 
 JSON = (("content-type", "application/json"),)
 
@@ -311,6 +314,9 @@ def covered(body: bytes, secrets: Secrets = Secrets()) -> bytes:  # noqa: B008 -
         (b'["sk\\u002dproj-' + KEY[8:].encode() + b'"]', b'["' + b"*" * 49 + b'"]'),
         (b'{"password":"a\\"b\\\\c\\u00fcd"}', b'{"password":"' + b"*" * 14 + b'"}'),
         (b'{"password":"hunter2', b'{"password":"*******'),
+        (b'{"a":"b","password":"hunter2', b'{"a":"b","password":"*******'),  # cut where a field was complete before
+        (b'{"a":"Server=x;Password=hunter2","b":"c"}', b'{"a":"Server=x;Password=*******","b":"c"}'),
+        (b'{"a":"conn = \\"Server=x;Pwd=hunter2\\"","b":"c"}', b'{"a":"conn = \\"Server=x;Pwd=*******\\"","b":"c"}'),
         (b'{"logprobs":{"content":[{"token":"x","bytes":[1,23, 145]}]},"t":"' + KEY.encode() + b'"}',
          b'{"logprobs":{"content":[{"token":"*","bytes":[9,99, 999]}]},"t":"' + b"*" * 44 + b'"}'),
     ],
@@ -533,6 +539,90 @@ def test_every_kind_says_where_it_comes_from() -> None:
         assert not kind.folded or list(kind.anchors) == [anchor.lower() for anchor in kind.anchors]
 
 
+# ------------------------------------------------------------------------------------------------------- a text in windows
+
+
+WHOLE = 1 << 30
+FRAGMENTS = [
+    '{"choices":[{"index":0,"delta":{"content":"', '{"choices":[{"index":1,"delta":{"content":"', '"}}]}\n\n', '"index": 1', '"index"', " : ", "12", ",",
+    '"a":"b"', '"', "\\", '\\"', "\n", "\\n", " ", "word ", "password", '":"', "é🌊", "x" * 50, KEY, KEY[:9], KEY[9:], "\\u002d", "%2D", "Bearer ", "1, " * 90,
+]  # fmt: skip
+
+
+def look(pieces: Sequence[str], window: int, overlap: int) -> Secrets | None:
+    glance = Glance(Secrets(), window, overlap)
+    for piece in pieces:
+        glance.feed(piece)
+    return glance.close()
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=60), st.integers(1, 200))
+def test_a_look_in_windows_sees_what_a_look_at_the_whole_sees(pieces: list[str], window: int) -> None:
+    whole, seen = look(["".join(pieces)], WHOLE, WHOLE), look(pieces, window, 512)
+    if whole is not None:
+        assert seen is not None
+        assert set(whole.known) <= set(seen.known)
+
+
+def turns(*numbers: int, fill: str = "") -> list[str]:
+    return [f'{{"index": {number}, {fill}"delta": "x"}}' for number in numbers]
+
+
+@pytest.mark.parametrize("fill", ["", "1234, " * 500, "1234, " * 500 + '"number": "'])
+@pytest.mark.parametrize(
+    ("numbers", "take_turns"), [((0, 0, 1, 1), False), ((0, 1, 0), True), ((1, 10, 11, 1), True), ((12, 1, 2), False)]
+)
+def test_parts_that_take_turns(numbers: tuple[int, ...], take_turns: bool, fill: str) -> None:
+    text = "".join(turns(*numbers, fill=fill))
+    for size in (1, 7, 100, len(text)):
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        for window in (1, 50, 1000, WHOLE):
+            assert (look(pieces, window, 128) is not None) == take_turns
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a password: "your_own" and more, ' * 200,  # cut within a value that is harmless as a whole
+        'pw {"password": "string", "n": 1}\n' * 200,
+        "0123456789abcdef" * 500,
+        '{"image": "' + "AbCd0123" * 500 + '"}',
+    ],
+)
+def test_a_cut_makes_nothing_suspect(text: str) -> None:
+    for window in (1, 10, 100, 1000, WHOLE):
+        assert look(list(text), window, 128) is None
+
+
+def test_a_secret_is_told_by_its_beginning_where_it_is_longer_than_what_is_looked_at_again() -> None:
+    for text in (f'the password: "{"ab+c-" * 400}"', f'{{"content": "the password: \\"{"ab+c-" * 400}\\""}}'):
+        for window in (1, 10, 100, 1000, WHOLE):
+            assert look(list(text), window, 128) is not None
+
+
+def test_what_waits_for_its_end_is_not_searched_again_for_every_window() -> None:
+    taken: list[int] = []
+
+    class Counted(Glance):
+        def _take_apart(self) -> None:
+            taken.append(len(self._rest) + self._size)
+            super()._take_apart()
+
+    counted = Counted(Secrets(), 100, 64)
+    for piece in ["x" * 100] * 500 + ['"image": "'] + ["A" * 100] * 2000 + ['"']:
+        counted.feed(piece)
+    assert counted.close() is None
+    assert sum(taken) < 3 * 250_000
+
+
+def test_patterns_of_the_user_see_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glance, "WINDOW", 10)
+    monkeypatch.setattr(glance, "OVERLAP", 10)
+    text = "BEGIN " + "x" * 500 + " END"
+    assert suspects(list(text), secrets_of(["BEGIN [x]+ END"])) is not None
+    assert suspects(list(text), secrets_of(["BEGIN [y]+ END"])) is None
+
+
 # ------------------------------------------------------------------------------------------------------------------ how fast
 
 
@@ -559,6 +649,6 @@ def test_of_a_large_clean_body_what_repeats_is_looked_at_once(monkeypatch: pytes
     )
     text = piece * (1_200_000 // len(piece))
     monkeypatch.setattr(Secrets, "find", counted)
-    assert suspects(text, Secrets()) is None
+    assert suspects((text,), Secrets()) is None
     assert searched
     assert sum(searched) < len(text) // 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import string
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,7 +37,7 @@ from stream_cassette.model import (
     ToolCall,
     Usage,
 )
-from stream_cassette.redact import scrub, scrub_request, scrubbed
+from stream_cassette.redact import NO_MORE, glance, scrub, scrub_request, scrubbed
 from stream_cassette.stream import Stream, assembled
 from stream_cassette.tape import Mode, Tape
 from stream_cassette.unfold import unfold
@@ -158,6 +159,16 @@ KINDS: dict[str, tuple[Callable[[random.Random], str], str]] = {
     "refresh token field": (lambda rng: word(rng, 24), '{{"refresh_token": "{}"}}'),
     "python keyword": (lambda rng: word(rng, 24), "Client(api_key='{}')"),
 }  # fmt: skip
+
+
+LOOKED_FOR = (
+    "openai project key",
+    "anthropic key",
+    "github token",
+    "google key",
+    "aws access key id",
+    "json web token",
+)
 
 
 def planted(kind: str, seed: int = 0) -> Planted:
@@ -412,6 +423,31 @@ def test_a_request_matches_its_recording_whatever_key_it_is_made_with(kind: str)
         assert fingerprint(mine) == fingerprint(yours), place
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_secret_over_the_end_of_a_window(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    overlap = 256
+    monkeypatch.setattr(glance, "WINDOW", 64)
+    monkeypatch.setattr(glance, "OVERLAP", overlap)
+    it = planted(kind)
+    for at in range(0, overlap + len(it.carrier), 29):
+        text = f"{'word ' * at}"[:at] + f" {it.carrier} and then more"
+        spelled = json.dumps(text)[1:-1]
+        units = re.findall(r"\\u....|\\.|.", spelled)
+        for said in (text, json.dumps({"a": text}), "".join(f'{{"c":"{unit}"}}\n' for unit in units)):
+            known = glance.suspects(pieces(said, 50), NO_MORE)
+            assert known is not None
+            assert known.find(text)
+
+
+@pytest.mark.parametrize("kind", LOOKED_FOR)
+def test_windows_make_no_difference(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchanges = [make(planted(kind)) for make in IN_RESPONSES.values()]
+    expected = [scrubbed(exchange) for exchange in exchanges]
+    monkeypatch.setattr(glance, "WINDOW", 64)
+    monkeypatch.setattr(glance, "OVERLAP", 512)
+    assert [scrubbed(exchange) for exchange in exchanges] == expected
+
+
 # ------------------------------------------------------------------------------------------------------ what must stay the same
 
 
@@ -481,16 +517,6 @@ def streamed(name: str, secret: str, cuts: list[int]) -> tuple[bytes, Reply]:
                 deltas.append(delta)
     body = b"".join(frame.raw for frame in speaker.finish(speaker.write(deltas)))
     return body, Stream(answered(body, ()), name).reply
-
-
-LOOKED_FOR = (
-    "openai project key",
-    "anthropic key",
-    "github token",
-    "google key",
-    "aws access key id",
-    "json web token",
-)
 
 
 @given(st.data())

@@ -14,7 +14,7 @@ from stream_cassette import Reply, extract, synthesize
 from stream_cassette.cassette import dumps
 from stream_cassette.model import Cassette, Finish, Interaction, Key, Text, TextPart
 from stream_cassette.redact import Secrets
-from stream_cassette.redact.bodies import suspects
+from stream_cassette.redact.glance import suspects
 from stream_cassette.scan import scan
 
 SIZES = (2_000, 8_000)
@@ -28,7 +28,7 @@ def chunks(count: int) -> str:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_search_for_secrets_in_a_clean_body(benchmark: Any, size: int) -> None:
     text = chunks(size)
-    assert benchmark(lambda: suspects(text, Secrets())) is None
+    assert benchmark(lambda: suspects((text,), Secrets())) is None
 
 
 @pytest.mark.parametrize("size", SIZES)

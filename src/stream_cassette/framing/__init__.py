@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from ..model import Frame
@@ -70,6 +70,12 @@ class Sniffer:
 
 def frames(body: bytes | Iterable[bytes]) -> list[Frame]:
     """All frames of a body; joining their `raw` gives it back."""
+    return list(framed([body] if isinstance(body, bytes) else body))
+
+
+def framed(reads: Iterable[bytes]) -> Iterator[Frame]:
+    """The frames of the body that `reads` join to, one after the other."""
     decoder = Sniffer()
-    found = [frame for data in ([body] if isinstance(body, bytes) else body) for frame in decoder.feed(data)]
-    return found + decoder.close()
+    for data in reads:
+        yield from decoder.feed(data)
+    yield from decoder.close()

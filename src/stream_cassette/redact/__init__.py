@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import TapeError
 from ..model import Exchange, Headers, Read, Request
 from . import requests
-from .bodies import scrub_body
+from .bodies import scrub_body, scrub_reads
 from .names import RESPONSE_HEADERS, is_secret_field, is_secret_header
 from .pages import Page, strings_in
 from .patterns import KINDS, PLACEHOLDER, Kind, is_harmless
@@ -63,10 +63,10 @@ def scrubbed(exchange: Exchange, secrets: Secrets = NO_MORE) -> tuple[Exchange, 
     """The exchange as a file may hold it, and what was replaced. Headers outside the allow-lists are left out and not reported."""
     request, found = requests.scrub_request(exchange.request, secrets)
     headers = _headers(exchange.headers, secrets, found)
-    body = exchange.body
-    kept, hidden = scrub_body(body, secrets, exchange.request.url, exchange.header("content-type") or "")
+    sent = [read.data for read in exchange.reads]
+    kept, hidden = scrub_reads(sent, secrets, exchange.request.url, exchange.header("content-type") or "")
     found += [(each.kind, f"response body{each.frames}") for each in hidden]
-    reads = exchange.reads if kept is body else _cut(kept, exchange.reads)
+    reads = exchange.reads if kept is sent else _with(kept, exchange.reads)
     return replace(exchange, request=request, headers=headers, reads=reads), tuple(Redaction(*each) for each in found)
 
 
@@ -172,11 +172,6 @@ def _header(name: str, value: str, scrubber: requests.Scrubber) -> str:
             return scrubber.text(value)
 
 
-def _cut(body: bytes, like: tuple[Read, ...]) -> tuple[Read, ...]:
-    """The body in reads of the sizes that `like` has."""
-    reads: list[Read] = []
-    done = 0
-    for read in like:
-        reads.append(Read(read.at_ms, body[done : done + len(read.data)]))
-        done += len(read.data)
-    return tuple(reads)
+def _with(data: Sequence[bytes], reads: Sequence[Read]) -> tuple[Read, ...]:
+    """The reads with this data."""
+    return tuple(replace(read, data=each) for read, each in zip(reads, data, strict=True))

@@ -4,89 +4,26 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from zlib import crc32
 
-from .. import jsontext
 from ..dialects import detect
 from ..dialects.base import Dialect, Hint, payload_of
-from ..framing import eventstream, frames
+from ..framing import eventstream, framed, frames
 from ..lanes import Lane, Lanes
 from ..model import Arguments, ArgumentsAt, Delta, Frame, Reasoning, Refusal, Signature, Text, Whole
+from .glance import WINDOW, suspects
 from .names import SEALED, STRUCTURE
 from .pages import Page, View
 from .patterns import Hit
 from .search import Secrets
 
-# ------------------------------------------------------------------------------------------------------ a fast look at a body
-
-# Where a field has a text. What a stream says is most of all the same fields around ever new pieces of text.
-_PAIR = re.compile(r'"([A-Za-z0-9_-]{1,40})"\s*:\s*"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
-_CODE = re.compile(r"\\+u00([2-7][0-9a-fA-F])|%(0[9aAdD]|[2-7][0-9a-fA-F])")
-_ANY_QUOTE = re.compile(r'\\+"')
-_DEEP_QUOTE = re.compile(r'\\{2,}"')
-_CONTROL = re.compile(r"\\+[nrtbf]")
 _CHUNK = re.compile(r'"bytes"\s*:\s*"([A-Za-z0-9+/]+=*)"')
-_INDEX = re.compile(r'index"\s*:\s*([0-9]+)')
-
-
-def suspects(text: str, secrets: Secrets) -> Secrets | None:
-    """The kinds that may stand somewhere in `text`; None where it needs no closer look, not even at pieces put together.
-
-    Each field, and what stands between fields, is looked at once however often it repeats.
-    """
-    parts = _PAIR.split(text)
-    between, names, values = parts[0::3], parts[1::3], parts[2::3]
-    fields = dict.fromkeys(zip(names, values, strict=True))
-    said: dict[str, list[str]] = {}
-    for name, value in zip(names, values, strict=True):
-        if name not in STRUCTURE and name not in SEALED:
-            said.setdefault(name, []).append(value)
-    looked_at = (
-        *dict.fromkeys(between),
-        *(f'"{name}":"{value}"' for name, value in fields),
-        *("".join(pieces) for pieces in said.values()),
-    )
-    spelled = "\n".join(looked_at)
-    read = _read(spelled)
-    known = secrets.within(read)
-    if (
-        known.find(read)
-        or any(map(known.find, _deeper(spelled, known)))
-        or _is_interleaved(between)
-        or known.find_own(text)
-    ):
-        return known
-    return None
-
-
-def _deeper(text: str, secrets: Secrets) -> Iterator[str]:
-    if '\\"' in text and any(kind.named for kind in secrets.known):
-        # A quote that is escaped ends no value, and at which depth the value stands is not known here.
-        yield _read(_ANY_QUOTE.sub("'", text))
-        yield _read(_DEEP_QUOTE.sub("", text))
-
-
-def _read(text: str) -> str:
-    """The text without its escapes, roughly."""
-    is_url = "%" in text
-    if is_url or "\\u00" in text:
-        text = _CODE.sub(lambda match: chr(int(match[1] or match[2], 16)), text)
-    if "\\" in text:
-        text = _CONTROL.sub(" ", text).replace("\\", "")
-    return text + "\n" + text.replace("+", " ") if is_url else text  # in a query a plus is a space, or a plus
-
-
-def _is_interleaved(between: Sequence[str]) -> bool:
-    """Do parts with different numbers take turns, so that the pieces of one do not follow each other?"""
-    places = [tuple(_INDEX.findall(each)) for each in between if "index" in each]
-    turns = [place for place, _ in groupby(place for place in places if place)]
-    return len(turns) > len(set(turns))
-
 
 # ---------------------------------------------------------------------------------------------------------- frames as pages
 
@@ -105,7 +42,7 @@ class _Sheet:
 
 def _open(frame: Frame, framing_is_binary: bool) -> _Sheet:
     if not framing_is_binary:
-        return _Sheet(frame, Page(_text(frame.raw), is_json=_is_json(frame.data)), _bytes)
+        return _Sheet(frame, Page(_text(frame.raw), data=frame.data), _bytes)
     lengths, checked = frame.raw[:12], frame.raw[12:-4]
     if _sealed(frame.raw[:-4]) != frame.raw:  # cut short or damaged, and it stays so
         payload_at = 12 + int.from_bytes(lengths[4:8], "big")
@@ -114,7 +51,7 @@ def _open(frame: Frame, framing_is_binary: bool) -> _Sheet:
     headers = checked[: len(checked) - len(payload)]
     chunk = _chunk_of(frame.data)
     if chunk is None:
-        page = Page(_text(headers) + _text(payload), len(_text(headers)), _is_json(frame.data))
+        page = Page(_text(headers) + _text(payload), len(_text(headers)), frame.data)
         return _Sheet(frame, page, lambda text: _sealed(lengths + _bytes(text)))
     before, after = payload.split(base64.b64encode(chunk), 1)
     beside = headers + before + after
@@ -124,7 +61,7 @@ def _open(frame: Frame, framing_is_binary: bool) -> _Sheet:
         data = _bytes(text)
         return _sealed(lengths + data[:first] + base64.b64encode(data[last:]) + data[first:last])
 
-    return _Sheet(frame, Page(_text(beside) + _text(chunk), len(_text(beside)), _is_json(_text(chunk))), rewrapped)
+    return _Sheet(frame, Page(_text(beside) + _text(chunk), len(_text(beside)), _text(chunk)), rewrapped)
 
 
 def _sealed(message: bytes) -> bytes:
@@ -151,14 +88,6 @@ def _text(data: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def _is_json(text: str | None) -> bool:
-    try:
-        jsontext.parse(text or "")
-    except ValueError:
-        return False
-    return True
 
 
 # ----------------------------------------------------------------------------------------------------- secrets cut into pieces
@@ -302,21 +231,54 @@ class Found:
 
 
 def scrub_body(body: bytes, secrets: Secrets, url: str = "", content_type: str = "") -> tuple[bytes, list[Found]]:
-    """The body with every secret covered, byte for byte as long, and what was found."""
-    binary = body[:1] in (b"\0", b"\1")
-    sheets = [_open(frame, True) for frame in frames(body)] if binary else []
-    parts = [part for sheet in sheets for part in sheet.page.parts()] if binary else [_text(body)]
-    suspected = suspects("\n".join(parts), secrets)
+    """`scrub_reads` of a body in one piece."""
+    (clean,), found = scrub_reads((body,), secrets, url, content_type)
+    return clean, found
+
+
+def scrub_reads(
+    reads: Sequence[bytes], secrets: Secrets, url: str = "", content_type: str = ""
+) -> tuple[Sequence[bytes], list[Found]]:
+    """The body that `reads` join to with every secret covered, in reads of the same sizes, and what was found; `reads` itself where nothing was.
+
+    A body without secrets is in memory once, however long it is.
+    """
+    binary = next(filter(None, reads), b"")[:1] in (b"\0", b"\1")
+    suspected = suspects(_parts(reads) if binary else _decoded_text(reads), secrets)
     if suspected is None:
-        return body, []
-    found = [sheet.frame for sheet in sheets] or frames(body)
+        return reads, []
+    found = frames(reads)
     if not binary and sum(frame.data is not None for frame in found) < 2:
-        page = Page(_text(body), is_json=_is_json(_text(body)))
+        text = _text(b"".join(reads))
+        page = Page(text, data=text)
         hits = page.search(suspected)
         _cover_log_probabilities(page)
-        return _bytes(page.painted()), [Found(hit.kind, "", page.text.count("\n", 0, hit.start)) for hit in hits]
-    sheets = sheets or [_open(frame, False) for frame in found]
-    return _scrub_frames(sheets, secrets, suspected, _dialect(found, url, content_type))
+        clean = _bytes(page.painted())
+        return _cut(clean, reads), [Found(hit.kind, "", text.count("\n", 0, hit.start)) for hit in hits]
+    sheets = [_open(frame, binary) for frame in found]
+    clean, marks = _scrub_frames(sheets, secrets, suspected, _dialect(found, url, content_type))
+    return _cut(clean, reads), marks
+
+
+def _decoded_text(reads: Iterable[bytes]) -> Iterator[str]:
+    """What `_text` makes of the whole body, piece by piece."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    for data in reads:
+        for at in range(0, len(data), WINDOW):
+            yield decoder.decode(data[at : at + WINDOW])
+    yield decoder.decode(b"", final=True)
+
+
+def _parts(reads: Iterable[bytes]) -> Iterator[str]:
+    """What the frames of a binary body say, in lines of their own."""
+    for frame in framed(reads):
+        yield from (f"{part}\n" for part in _open(frame, True).page.parts())
+
+
+def _cut(body: bytes, like: Sequence[bytes]) -> list[bytes]:
+    """The body in pieces of the sizes that `like` has."""
+    ends = accumulate(map(len, like), initial=0)
+    return [body[start:end] for start, end in pairwise(ends)]
 
 
 def _scrub_frames(

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from .. import jsontext
 from .names import SEALED
 from .patterns import Hit, placeholder
 from .search import Secrets
@@ -59,14 +60,15 @@ def _meant(match: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class Page:
-    """A text to find secrets in. Its JSON strings are looked for from `payload_at` on; `is_json`: outside of them nothing but digits may change.
+    """A text to find secrets in. Its JSON strings are looked for from `payload_at` on; where `data`, which is what it says, is JSON, nothing but
+    digits may change outside of them.
 
     `sealed` are places that stay as they are, beside the fields that always do; `line_ends` those within secrets that stars leave alone.
     """
 
     text: str
     payload_at: int = 0
-    is_json: bool = False
+    data: str | None = None
     sealed: list[tuple[int, int]] = field(default_factory=list)
     marks: list[tuple[int, int, Hit]] = field(default_factory=list)
     line_ends: set[int] = field(default_factory=set)
@@ -142,9 +144,10 @@ class Page:
         """The text with stars over the marks, as many bytes as before. Line ends stay, and where it is JSON everything but its texts."""
         text = list(self.text)
         edges = [edge for view in self.strings for edge in (view.at[0], view.at[-1])]
+        is_json = _is_json(self.data)
         for start, end, _ in self.marks:
             for place in set(range(start, end)) - self.line_ends:
-                if not self.is_json or bisect_right(edges, place) % 2 == 1 or self._is_beside_json(place):
+                if not is_json or bisect_right(edges, place) % 2 == 1 or self._is_beside_json(place):
                     text[place] = _star(text[place])
                 elif text[place].isdigit():
                     text[place] = "9"
@@ -166,6 +169,14 @@ class Page:
                 out += (self.text[done:start], placeholder(hit))
             done = max(done, end)
         return "".join((*out, self.text[done:]))
+
+
+def _is_json(text: str | None) -> bool:
+    try:
+        jsontext.parse(text or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _star(character: str) -> str:

@@ -211,7 +211,7 @@ _BY_SHAPE = (
     ),
     Kind(
         "secret of a connection string",
-        re.compile(r"""(?:password|pwd|AccountKey|SharedAccessKey)=([^;\s"'&\\]{6,})(?=;|\Z)""", re.IGNORECASE),
+        re.compile(r"""(?:password|pwd|AccountKey|SharedAccessKey)=([^;\s"'&\\]{6,})(?=[;"']|\Z)""", re.IGNORECASE),
         "databases, Azure storage",
         ("password=", "pwd=", "accountkey=", "accesskey="),
         folded=True,

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from ..model import Headers, Request
-from .bodies import suspects
+from .glance import suspects
 from .names import REQUEST_HEADERS, SEALED, is_secret_field, is_secret_parameter
 from .pages import Page
 from .patterns import PLACEHOLDER
@@ -141,7 +141,7 @@ def _body(body: bytes, content_type: str, scrubber: Scrubber) -> bytes:
     surrogates, which UTF-8 does not have.
     """
     kind = content_type.lower()
-    suspicious = suspects(_text(body), scrubber.secrets) is not None
+    suspicious = suspects((_text(body),), scrubber.secrets) is not None
     try:
         value = json.loads(body.decode(), object_pairs_hook=unique)
         if isinstance(value, dict | list) or "json" in kind:

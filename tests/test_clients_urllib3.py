@@ -165,6 +165,7 @@ FRAMINGS = {
     "one byte at a time": tuple(bytes([each]) for each in CHUNKED + b"".join(map(chunk, PIECES)) + b"0\r\n\r\n"),
     "extensions and trailers": (CHUNKED, b"A;a=b\r\n", PIECES[0], b"\r\n0d ;c\r\n", BODY[10:], b"\r\n0\r\nx: y\r\n", b"z: y\r\n\r\n"),
     "a chunk of many segments": (CHUNKED, b"17\r\n", *PIECES, b"\r\n0\r\n\r\n"),
+    "without the last line end": (CHUNKED, *map(chunk, PIECES), b"0\r\n"),
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,6 +23,25 @@ _MOST_NEAR = 3
 
 
 @dataclass(frozen=True, eq=False)
+class Recorded:
+    """An interaction as the file has it."""
+
+    interaction: Interaction
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.interaction.exchange, self.interaction.dialect)
+
+    @cached_property
+    def disagreement(self) -> tuple[str, ...]:
+        """What today's assembler makes of it otherwise than the cassette says, in lines."""
+        said = self.interaction.assembled
+        if said is None:
+            return ()
+        return tuple(value_differences("assembled", dict(said), assembled(self.stream.reply)))
+
+
+@dataclass(frozen=True, eq=False)
 class Slot:
     """A recorded interaction that may be played, `number` as counted from 1 in the file.
 
@@ -30,7 +49,7 @@ class Slot:
     """
 
     number: int
-    interaction: Interaction
+    recorded: Recorded
     request: Request
     fingerprint: Hashable
     stream: Stream
@@ -40,13 +59,9 @@ class Slot:
     def name(self) -> str:
         return f"interaction {self.number} ({self.request.method} {self.request.url}){', mutated' * self.mutated}"
 
-    @cached_property
-    def disagreement(self) -> tuple[str, ...]:
-        """What today's assembler makes of it otherwise than the cassette says, in lines."""
-        recorded = self.interaction.assembled
-        if recorded is None:
-            return ()
-        return tuple(value_differences("assembled", dict(recorded), assembled(self.stream.reply)))
+    def fresh(self) -> Slot:
+        """The same with a stream of its own: what a test does to a reply, another must not meet."""
+        return replace(self, stream=Stream(self.stream.exchange, self.stream.dialect))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,7 @@ def stock(path: Path, test: str | None, ignore: tuple[Steps, ...], scrubbing: Sc
         found = path.stat()
     except OSError:  # `load` says it in words
         return _read(path, None, test, ignore, scrubbing)
-    signature = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    signature = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
     still = time.time() - found.st_mtime > _STILL and found.st_size <= _SMALL
     # What the last hand does to a request may differ from one tape to the next; it is not in what is kept.
     return (_kept if still else _read)(path, signature, test, ignore, Scrubbing(scrubbing.secrets))
@@ -100,14 +115,14 @@ def _slot(
     wanted = fingerprint(request, ignore)
     if retryable(exchange.status) and any(slot.fingerprint == wanted for slot in later):
         exchange = hurried(exchange)
-    return Slot(number, interaction, request, wanted, Stream(exchange, interaction.dialect))
+    return Slot(number, Recorded(interaction), request, wanted, Stream(exchange, interaction.dialect))
 
 
 class Shelf:
     """The interactions of a stock that are still to be played, each once, equal requests in recorded order."""
 
     def __init__(self, stock: Stock, test: str | None, ignore: Sequence[Steps], scrubbing: Scrubbing) -> None:
-        self.slots = stock.slots
+        self.slots = tuple(slot.fresh() for slot in stock.slots)
         self._others, self._test, self._ignore, self._scrubbing = stock.others, test, ignore, scrubbing
         self._free = _queues(self.slots)
 

@@ -40,7 +40,7 @@ from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stre
 from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
 from stream_cassette.saving import Saver, unsaved
 from stream_cassette.settling import settled
-from stream_cassette.shelf import EMPTY, Shelf, Slot, Stock, stock
+from stream_cassette.shelf import EMPTY, Recorded, Shelf, Slot, Stock, stock
 from stream_cassette.stream import Stream
 from stream_cassette.yamltext import RECORD
 
@@ -179,8 +179,8 @@ class Tape:
             stream = apply(stream, [self.mutators[-1]])
         *before, mutated = answers(self.original, self.mutators)
         streams = [*(Stream(hurried(each)) for each in before), Stream(mutated, self.original.spoken)]
-        told = replace(slot.interaction, assembled=None)  # that was said of the original
-        self._shelf.put(place, [replace(slot, interaction=told, stream=each, mutated=True) for each in streams])
+        told = Recorded(replace(slot.recorded.interaction, assembled=None))  # that was said of the original
+        self._shelf.put(place, [replace(slot, recorded=told, stream=each, mutated=True) for each in streams])
 
     def check(self, result: Any, *, view: View | None = None) -> None:
         """Holds what the code under test made of the (mutated) stream against the law, field by field as far as `result` has those of a `Reply`.
@@ -358,7 +358,7 @@ class Tape:
         return tuple(
             f"{self.path}, {slot.name}"
             for slot in self._shelf.slots
-            if self._played and slot not in self._played and slot.interaction.test == self.test
+            if self._played and slot not in self._played and slot.recorded.interaction.test == self.test
         )
 
     def check_unplayed(self) -> None:
@@ -388,12 +388,12 @@ class Tape:
         """Raises `AssembledDiffers` if the assembler makes something else of what was played (or read) than the cassette says it once did."""
         __tracebackhide__ = True
         for slot in self._shelf.slots if self._shown else self._played:
-            if slot.disagreement:
+            if slot.recorded.disagreement:
                 raise AssembledDiffers(
                     "\n  ".join(
                         [
                             "the assembler makes something else of a recording than when it was recorded",
-                            *slot.disagreement,
+                            *slot.recorded.disagreement,
                         ]
                     ),
                     where=f"{self.path}, {slot.name}",
@@ -408,7 +408,7 @@ class Tape:
         finished = [take for take in takes if take.finished and take not in left_out]
         slots = [self._shelf.reserve(self._scrubbing.request(take.request)) for take in finished]
         return tuple(
-            (take, drift(Stream(slot.interaction.exchange, slot.interaction.dialect), take.stream) if slot else None)
+            (take, drift(slot.recorded.stream, take.stream) if slot else None)
             for take, slot in zip(finished, slots, strict=True)
         )
 

@@ -60,7 +60,8 @@ class _Waiting(MetaPathFinder):
 
     def open(self, name: str, module: ModuleType) -> None:
         with self._lock:
-            if door := self._doors.pop(name, None):
+            # It stays in the table: a module that is loaded anew has new classes.
+            if door := self._doors.get(name):
                 self._stack.enter_context(door(module))
 
     def stop(self) -> None:

@@ -268,6 +268,8 @@ class _Chunked:
 
     @property
     def broken_off(self) -> Ending:
+        if self.expected == "trailer":
+            return COMPLETE  # urllib3 does without the last line end
         within = self.expected == "end" and self.left < self.size
         return Ending("disconnected", "chunk" if within else "protocol")
 

@@ -1,0 +1,108 @@
+"""The door of a library opens when the library is imported, however that happens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stream_cassette import Reply, synthesize
+from stream_cassette.cassette import of_now, update
+from stream_cassette.model import Interaction, Request, TextPart
+
+HEAD = """
+import importlib, sys, threading
+from pathlib import Path
+from stream_cassette import use
+
+URL = "http://provider.test/"
+path = sys.argv[1]
+
+def loaded():
+    return sorted({"httpx", "httpx2", "urllib3", "aiohttp", "requests"}.intersection(sys.modules))
+
+def ask():
+    import httpx2
+    return httpx2.get(URL).text
+"""
+CASES = {
+    "nothing is imported by a tape": "with use(path) as tape: tape.reply; assert loaded() == [], loaded()",
+    "imported inside": "with use(path): assert 'Low tide.' in ask()",
+    "imported before": "import httpx2\nwith use(path): assert 'Low tide.' in ask()",
+    "imported in a thread": """
+with use(path):
+    thread = threading.Thread(target=importlib.import_module, args=["httpx2"])
+    thread.start(); thread.join()
+    assert 'Low tide.' in ask()
+""",
+    "a part of it first": """
+with use(path):
+    from urllib3.connectionpool import HTTPConnectionPool
+    assert b'Low tide.' in HTTPConnectionPool("provider.test").request("GET", "/").data
+""",
+    "two tapes open": """
+with use(path):
+    with use(path) as inner:
+        assert 'Low tide.' in ask()
+    assert 'Low tide.' in ask()
+assert not hasattr(vars(sys.modules["httpx2"].HTTPTransport)["handle_request"], "__wrapped__")
+""",
+    "loaded anew": """
+with use(path):
+    import httpx2
+    for name in [name for name in sys.modules if name.partition(".")[0] == "httpx2"]:
+        del sys.modules[name]
+    assert 'Low tide.' in ask()
+""",
+    "reloaded": """
+import urllib3.connectionpool, urllib3
+with use(path):
+    importlib.reload(urllib3.connectionpool); importlib.reload(urllib3)
+    assert b'Low tide.' in urllib3.PoolManager().request("GET", URL).data
+""",
+    "its loader is its own": """
+with use(path):
+    import httpx2
+    assert type(httpx2.__spec__.loader).__module__ != "stream_cassette.clients.doors"
+    assert type(httpx2.__loader__).__module__ != "stream_cassette.clients.doors"
+    import importlib.resources
+    assert importlib.resources.files("httpx2").joinpath("__init__.py").is_file()
+""",
+    "it is not there": """
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name == "aiohttp": raise ImportError("not here")
+with use(path):
+    sys.meta_path.insert(1, Nowhere())
+    try: import aiohttp
+    except ImportError: pass
+    else: raise AssertionError
+    assert importlib.util.find_spec("nothing_at_all") is None
+    assert 'Low tide.' in ask()
+""",
+    "afterwards nothing is left": """
+before = list(sys.meta_path)
+with use(path) as tape: tape.reply
+assert sys.meta_path == before
+import httpx2
+assert not hasattr(vars(httpx2.HTTPTransport)["handle_request"], "__wrapped__")
+""",
+}
+
+
+@pytest.mark.parametrize("code", CASES.values(), ids=CASES.keys())
+def test_a_late_import(code: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    request = Request("GET", "http://provider.test/")
+    said = synthesize(Reply((TextPart("Low tide."),), "stop", ended=True), "openai-chat", request=request)
+    update(path, lambda _: of_now([Interaction(said.exchange, dialect="openai-chat")] * 2))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", HEAD + code, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -33,6 +33,7 @@ FLOORS: list[list[str]] = [
         "arguments",
         "fold",
         "unfold",
+        "runs",
         "assembler",
         "usage",
         "extraction",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Sequence
 from typing import Any
 
-from .dialects import detect, dialects
+from .dialects import DIALECTS, detect, dialects
 from .dialects import dialect as named
 from .dialects.base import Dialect, Hint, payload_of
 from .dialects.binary import broken_event, read_event
@@ -13,6 +13,7 @@ from .errors import UnknownDialect
 from .fold import Fold, cut_short
 from .framing import Sniffer
 from .model import Delta, End, Frame, Keepalive, Reply, ToolCall
+from .runs import Runs
 from .schemas import checker, declared
 from .unfold import unfold
 
@@ -47,6 +48,7 @@ class Assembler:
         self._payloads_seen = 0
         self._framed = False  # did frames come?
         self._restated = ""  # the last event that only restated others
+        self._runs = Runs()
         self._fold = Fold({name: checker(schema) for name, schema in declared(tools).items()})
 
     @property
@@ -62,7 +64,7 @@ class Assembler:
     def feed_bytes(self, data: bytes) -> tuple[ToolCall, ...]:
         """Take in one read, cut anywhere."""
         pieces = (data[at : at + _AT_ONCE] for at in range(0, len(data), _AT_ONCE))
-        return tuple(call for piece in pieces for frame in self._framing.feed(piece) for call in self.feed(frame))
+        return tuple(call for piece in pieces for call in self._feed_frames(self._framing.feed(piece)))
 
     def feed(self, event: Any) -> tuple[ToolCall, ...]:
         """Take in one frame, payload (the JSON value of one event), SDK object or delta. `UnknownDialect` once many payloads made no sense."""
@@ -80,6 +82,28 @@ class Assembler:
             return self._read(self._dialect, event)
         self._waiting.append(event)
         return self._recognise(event)
+
+    def _feed_frames(self, frames: Sequence[Frame]) -> list[ToolCall]:
+        """As `feed` of each; but of a run only the texts are taken, all at once. They close no call, so that nothing is released late."""
+        released: list[ToolCall] = []
+        texts: list[str] = []
+        for frame in frames:
+            shape = self._runs.shape
+            if shape is not None and (text := shape.text(frame)):
+                texts.append(text)
+                continue
+            self._add(texts)
+            texts = []
+            released += self.feed(frame)
+        self._add(texts)
+        return released
+
+    def _add(self, texts: Sequence[str]) -> None:
+        """What events of the known shape say."""
+        if texts and (shape := self._runs.shape):
+            for start in shape.starts:
+                self._fold.add(start)
+            self._fold.add_each(shape.kind, shape.key, texts)
 
     def close(self) -> tuple[ToolCall, ...]:
         """The source has ended. `UnknownDialect` if it said something and no dialect knows it."""
@@ -131,6 +155,8 @@ class Assembler:
             self._fold.add(delta)
         if not deltas:
             self._fold.hear()
+        if isinstance(event, Frame) and dialect in DIALECTS:  # what others make of a text may hang on what it says
+            self._runs.saw(event, deltas, dialect.read)
         return self._fold.release()
 
     def _unknown(self) -> UnknownDialect:

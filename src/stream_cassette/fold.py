@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
@@ -134,6 +134,19 @@ class Fold:
             case _:
                 if part := self._part(delta):
                     self._put(part, delta)
+        self._said = True
+
+    def add_each(self, kind: type[Text | Reasoning | Refusal | Arguments], key: Key, texts: Sequence[str]) -> None:
+        """As `add` of a `kind` at `key` with each of `texts` in turn, which are one or more."""
+        lane = None if self._ended else self._lanes.of(kind(key, texts[0]))
+        part = self._parts.get(lane) if lane is not None else None
+        if part is None:
+            for text in texts:
+                self.add(kind(key, text))
+            return
+        part.at(key).extend(texts)
+        part.finished = False
+        self.size += sum(map(len, texts))
         self._said = True
 
     def _put(self, part: _Part, delta: _Content) -> None:

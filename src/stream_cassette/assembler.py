@@ -119,7 +119,7 @@ class Assembler:
                 f"all events only restate others, which did not come; the last is of type {self._restated!r}",
                 mend="feed every event of the SDK's helper, not a selection",
             )
-        self._fold.close(end_mark=self._dialect is None or self._shows_end(self._dialect))
+        self._fold.close(end_mark=lambda: self._dialect is None or self._shows_end(self._dialect))
         return (*released, *self._fold.release(over=True))
 
     def _shows_end(self, dialect: Dialect) -> bool:

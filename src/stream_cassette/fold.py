@@ -212,11 +212,11 @@ class Fold:
         """A payload came that says nothing new."""
         self._said = True
 
-    def close(self, *, end_mark: bool = True) -> None:
-        """No more deltas come. `end_mark`: this wire should have said so itself."""
+    def close(self, *, end_mark: Callable[[], bool] = lambda: True) -> None:
+        """No more deltas come. `end_mark`: should this wire have said so itself?"""
         if not self._said:
             self._errors.append(ReplyError("wire:empty", "the stream ended before it said anything"))
-        elif self._finish and not self._ended and end_mark:
+        elif self._finish and not self._ended and end_mark():
             self._warn("the end mark of the stream is missing")
 
     def _warn(self, text: str) -> None:

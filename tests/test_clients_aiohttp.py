@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -42,22 +43,23 @@ def recorded(path: Path, *exchanges: Exchange) -> None:
     update(path, lambda _: Cassette(made, "2026-11-30T00:00:00Z", "hand"))
 
 
-class Gated(tuple[Read, ...]):
-    """Reads of which the last goes out, and the connection dies, only when the client has met all before: a client is told of a death first."""
+class Stepped(tuple[Read, ...]):
+    """Reads that go out one by one, each but the first, and the end, when the client has `met` the one before: nothing comes together."""
 
-    def __new__(cls, reads: Any = ()) -> Self:
-        made = super().__new__(cls, reads)
-        made.met = threading.Event()
+    steps: threading.Semaphore
+
+    def __new__(cls, *pieces: bytes) -> Self:
+        made = super().__new__(cls, (Read(0, piece) for piece in pieces))
+        made.steps = threading.Semaphore(0)
         return made
 
-    met: threading.Event
+    def met(self) -> None:
+        self.steps.release()
 
     def __iter__(self) -> Iterator[Read]:
-        *most, last = super().__iter__()
-        yield from most
-        assert self.met.wait(5), "the client gets nothing before the end"
-        yield last
-        assert self.met.wait(5)
+        for read in super().__iter__():
+            yield read
+            assert self.steps.acquire(timeout=5), "the client does not get what was sent"
 
 
 async def reads_of(url: str, read: Callable[[Any], Any] = lambda content: content.iter_any(), **options: Any) -> Any:
@@ -70,6 +72,12 @@ async def reads_of(url: str, read: Callable[[Any], Any] = lambda content: conten
     except (aiohttp.ClientError, TimeoutError) as error:
         return got, f"{error!r} from {error.__cause__!r}"
     return got, ""
+
+
+async def step(content: aiohttp.StreamReader, reads: Stepped) -> bytes:
+    data = await content.readany()
+    reads.met()
+    return data
 
 
 # ---------------------------------------------------------------------------------------------------------- the ways to read
@@ -161,18 +169,11 @@ def test_the_reads_are_cut_where_they_were(path: Path, name: str) -> None:
     assert got == list(PIECES)
 
 
-@pytest.mark.parametrize("name", ["iter_any", "iter_chunks", "lines", "read all"])
+@pytest.mark.parametrize("name", ["lines", "read all"])
 def test_a_tape_changes_nothing_of_what_comes(path: Path, name: str) -> None:
-    async def client(url: str) -> Any:
-        return await reads_of(url, WAYS[name])
-
-    slow = exchange(*(Read(20 * place, piece) for place, piece in enumerate(PIECES)))
-    with serve(lambda request: slow) as server:
-        without = asyncio.run(client(server.url))
-    got, error = without
-    # aiohttp tells the end of the last chunk a second time if the end of the body comes later.
-    told = [each for each in got if each != (b"", True)], error
-    assert taken(path, slow, client) == (told, told)
+    with serve(lambda request: exchange(*PIECES)) as server:
+        without = asyncio.run(reads_of(server.url, WAYS[name]))
+    assert taken(path, exchange(*PIECES), functools.partial(reads_of, read=WAYS[name])) == (without, without)
 
 
 @pytest.mark.parametrize("way", [*WAYS.values()][:10], ids=[*WAYS.keys()][:10])
@@ -184,18 +185,24 @@ def test_a_body_without_a_byte(path: Path, way: Any) -> None:
 
 
 def test_a_body_whose_length_was_told_before(path: Path) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello")
-        await asyncio.sleep(0.05)
-        writer.write(b" world")
-        writer.close()
-
     async def recording() -> str:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello")
+            await met.wait()
+            writer.write(b" world")
+            writer.close()
+
+        async def stepwise(content: aiohttp.StreamReader) -> AsyncIterator[Any]:
+            async for piece in content.iter_chunks():
+                yield piece
+                met.set()
+
+        met = asyncio.Event()
         async with await asyncio.start_server(answer, "127.0.0.1") as server:
             url = "http://{}:{}".format(*server.sockets[0].getsockname())
             with use(path, mode="all"):
-                got = await reads_of(url, WAYS["iter_chunks"])
+                got = await reads_of(url, stepwise)
         assert got == ([(b"hello", False), (b" world", False)], "")
         return url
 
@@ -205,20 +212,32 @@ def test_a_body_whose_length_was_told_before(path: Path) -> None:
         assert asyncio.run(reads_of(url)) == ([b"hello", b" world"], "")
 
 
-def test_every_read_reaches_the_client_while_the_server_still_waits(path: Path) -> None:
-    reads = Gated(BODIES["pieces"])
+@pytest.mark.parametrize("name", ["iter_any", "iter_chunks"])
+def test_every_read_reaches_the_client_while_the_server_still_waits(path: Path, name: str) -> None:
+    """And a tape changes nothing of it."""
+    made: list[Stepped] = []
 
-    async def client(url: str) -> list[bytes]:
-        got = []
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
-            async for data in response.content.iter_any():
-                got.append(data)
-                if len(got) == len(PIECES) - 1:
-                    reads.met.set()
-        return got
+    def answer(request: Request) -> Exchange:
+        made.append(Stepped(*PIECES))
+        return Exchange(request, 200, SSE, made[-1])
 
-    live, replayed = taken(path, lambda request: Exchange(request, 200, SSE, reads), client)
-    assert live == replayed == list(PIECES)
+    async def stepwise(content: aiohttp.StreamReader) -> AsyncIterator[Any]:
+        async for piece in WAYS[name](content):
+            # aiohttp tells the end of the last chunk a second time if the end of the body comes later.
+            if piece != (b"", True):
+                yield piece
+                made[-1].met()
+
+    async def client(url: str) -> Any:
+        return await reads_of(url, stepwise)
+
+    with serve(answer) as server:
+        without = asyncio.run(client(server.url))
+        with use(path, mode="all"):
+            live = asyncio.run(client(server.url))
+    with use(path):
+        assert asyncio.run(client(server.url)) == live == without
+    assert live == ([piece if name == "iter_any" else (piece, True) for piece in PIECES], "")
 
 
 def test_a_replay_lets_other_tasks_run_at_every_read(path: Path) -> None:
@@ -245,17 +264,20 @@ def test_a_replay_lets_other_tasks_run_at_every_read(path: Path) -> None:
 
 
 def test_two_readers_of_one_body(path: Path) -> None:
-    reads = Gated(BODIES["pieces"])
+    reads = Stepped(*PIECES)
 
     async def client(url: str) -> Any:
         async with aiohttp.ClientSession() as session, session.get(url) as response:
-            got = [await response.content.readany() for _ in PIECES[:-1]]
+            got = [await step(response.content, reads) for _ in PIECES[:-2]]
+            got.append(await response.content.readany())
             first = asyncio.create_task(response.content.readany())
             await asyncio.sleep(0)
             with pytest.raises(RuntimeError, match="while another coroutine is already waiting"):
                 await response.content.readany()
-            reads.met.set()
-            return [*got, await first, await response.content.readany()]
+            reads.met()
+            got.append(await first)
+            reads.met()
+            return [*got, await response.content.readany()]
 
     live, replayed = taken(path, lambda request: Exchange(request, 200, SSE, reads), client)
     assert live == replayed == [*PIECES, b""]
@@ -344,18 +366,19 @@ def test_a_cancelled_reader_has_left_early(path: Path) -> None:
 
 
 def test_a_read_that_is_given_up_is_no_ending(path: Path) -> None:
-    reads = Gated(BODIES["pieces"])
+    reads = Stepped(*PIECES)
 
     async def client(url: str) -> list[bytes]:
         async with aiohttp.ClientSession() as session, session.get(url) as response:
-            got = [await response.content.readany() for _ in PIECES[:-1]]
+            got = [await step(response.content, reads) for _ in PIECES[:-2]]
+            got.append(await response.content.readany())
             task = asyncio.create_task(response.content.readany())
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            reads.met.set()
-            return [*got, await response.content.readany(), await response.content.readany()]
+            reads.met()
+            return [*got, await step(response.content, reads), await response.content.readany()]
 
     live, replayed = taken(path, lambda request: Exchange(request, 200, SSE, reads), client)
     assert live == replayed == [*PIECES, b""]
@@ -366,21 +389,16 @@ def test_a_read_that_is_given_up_is_no_ending(path: Path) -> None:
 def test_a_connection_that_died(path: Path, read: Any) -> None:
     dead = Ending("disconnected", read)
 
-    async def client(url: str, met: Callable[[], None]) -> Any:
-        async def each(content: Any) -> AsyncIterator[bytes]:
-            async for place, data in enumerated(content.iter_any()):
-                yield data
-                if place + 2 >= len(PIECES):
-                    met()
+    reads = Stepped(*PIECES)
 
-        return await reads_of(url, each)
+    async def stepwise(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+        while True:
+            yield await step(content, reads)
 
-    reads = Gated(BODIES["pieces"])
-    with serve(lambda request: Exchange(request, 200, SSE, reads, dead)) as server, use(path, mode="all"):
-        live = asyncio.run(client(server.url, reads.met.set))
+    client = functools.partial(reads_of, read=stepwise)
+    live, replayed = taken(path, lambda request: Exchange(request, 200, SSE, reads, dead), client)
+    assert live == replayed
     assert ending(path) == dead
-    with use(path):
-        assert asyncio.run(client(server.url, lambda: None)) == live
     got, error = live
     assert got == list(PIECES)
     assert error.startswith("ClientPayloadError(")
@@ -415,13 +433,6 @@ def test_a_connection_that_died_within_a_chunk(path: Path) -> None:
     assert live[0] == [(b"whole", True), (b"half", False)]
     with use(path):
         assert asyncio.run(reads_of(url, WAYS["iter_chunks"])) == live
-
-
-async def enumerated(iterator: AsyncIterator[Any]) -> AsyncIterator[tuple[int, Any]]:
-    place = 0
-    async for each in iterator:
-        yield place, each
-        place += 1
 
 
 @pytest.mark.parametrize(
@@ -475,22 +486,10 @@ PACED = tuple(Read(60 * place, piece) for place, piece in enumerate(PIECES))
 
 def test_a_replay_at_the_recorded_pace(path: Path) -> None:
     recorded(path, Exchange(Request("GET", NOBODY), 200, SSE, PACED))
-    ticks: list[int] = []
-
-    async def client() -> Any:
-        async def tick() -> None:
-            while True:
-                await asyncio.sleep(0.01)
-                ticks.append(len(ticks))
-
-        other = asyncio.create_task(tick())
-        got = await reads_of(NOBODY, timeout=ClientTimeout(sock_read=5))
-        other.cancel()
-        return got
-
+    began = time.monotonic()
     with use(path, timing="recorded"):
-        assert asyncio.run(client()) == (list(PIECES), "")
-    assert len(ticks) >= 3
+        assert asyncio.run(reads_of(NOBODY, timeout=ClientTimeout(sock_read=5))) == (list(PIECES), "")
+    assert time.monotonic() - began >= PACED[-1].at_ms / 1000
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,42 @@ def test_the_law_of_the_item_is_checked(project: pytest.Pytester) -> None:
     )
 
 
+def test_a_client_that_raises_on_a_broken_stream_has_obeyed(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        TEST.replace(
+            "stream_cassette.check(assemble(stream_cassette.reads))", "stream_cassette.check(ValueError('cut'))"
+        )
+    )
+    result = project.runpytest_inprocess()
+    result.assert_outcomes(passed=1, failed=7)
+    result.stdout.fnmatch_lines(["*broken: *raised ValueError: cut", "*fed: *bytes; *"])
+    assert "telling.py" not in str(result.stdout)
+
+
+@pytest.mark.parametrize("mode", ["all", "compare"])
+def test_the_provider_is_asked_once_and_not_for_each_mutator(project: pytest.Pytester, mode: str) -> None:
+    from stream_cassette import serve, synthesize
+
+    text = """
+import httpx2, pytest
+from stream_cassette import assemble
+
+@pytest.mark.stream_cassette(mutate=["wire", "cut"])
+def test_tide(stream_cassette):
+    with httpx2.stream("POST", URL + "/v1/chat/completions", json={"stream": True}) as response:
+        stream_cassette.check(assemble(response.iter_raw()))
+"""
+    reply = Reply((TextPart("Low tide at six."),), "stop", ended=True)
+    with serve(lambda request: synthesize(reply, "openai-chat", request=request).exchange) as provider:
+        project.makepyfile(f"URL = {provider.url!r}\n{text}")
+        project.runpytest_inprocess("--stream-record=once", "-k", "OneByteReads").assert_outcomes(
+            passed=1, deselected=8
+        )
+        project.runpytest_inprocess(f"--stream-record={mode}").assert_outcomes(passed=1)
+        assert len(provider.requests) == 2
+    assert project.runpytest_inprocess().parseoutcomes()["passed"] > 5
+
+
 def test_what_does_not_apply_is_skipped_with_its_reason(project: pytest.Pytester) -> None:
     project.makepyfile(TEST.replace('"wire"', 'Quirk("json-array")'))
     result = project.runpytest_inprocess("-rs")

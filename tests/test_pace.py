@@ -10,7 +10,7 @@ import pytest
 
 from stream_cassette import Stream, use
 from stream_cassette.cassette import update
-from stream_cassette.errors import StreamCassetteError, TapeError
+from stream_cassette.errors import RecordingTooShort, StreamCassetteError, TapeError
 from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Interaction, Read, Request
 from stream_cassette.playing import Player, pace_of
 
@@ -80,6 +80,53 @@ def test_a_read_timeout_strikes_where_it_would() -> None:
     assert playing.read() == Ending("stalled")
     assert playing.response.state == "ended"
     assert playing.response.reads == 2
+
+
+LEFT = Exchange(REQUEST, 200, (), (Read(0, b"a"), Read(40, b"b")), Ending("closed"))
+
+
+@pytest.mark.parametrize("timing", ["instant", "recorded"])
+def test_a_deadline_strikes_again_where_the_recorded_times_play(tmp_path: Path, timing: str) -> None:
+    """What it recorded is shorter than it is long."""
+    path = tmp_path / "x.yaml"
+    update(path, lambda _: Cassette((Interaction(LEFT),)))
+    got: list[bytes] = []
+
+    async def read() -> None:
+        async with httpx2.AsyncClient() as client, client.stream("GET", REQUEST.url) as response:
+            async for data in response.aiter_raw():
+                got.append(data)
+
+    async def hurried() -> None:
+        await asyncio.wait_for(read(), 0.3)
+
+    expected = TimeoutError if timing == "recorded" else RecordingTooShort
+    with pytest.raises(expected) as caught, use(path, timing=timing) as tape:
+        asyncio.run(hurried())
+    assert got == [b"a", b"b"]
+    if expected is RecordingTooShort:
+        assert "timing='recorded'" in str(caught.value)
+    else:
+        assert tape.responses[0].state == "closed"
+
+
+def test_who_reads_on_without_a_deadline_is_told_after_a_while() -> None:
+    clock = Clock()
+    notes: list[StreamCassetteError] = []
+    playing = Player(Stream(LEFT), notes.append, "here", clock=clock, pace=1)
+    playing.start()
+    waited = []
+    for _ in range(2):
+        waited.append(playing.pause())
+        clock.now += waited[-1]
+        playing.read()
+    assert playing.pause() == 5
+    assert playing.pause(0.2) == 0.2
+    assert playing.read() == Ending("stalled")
+    playing.pause(None)
+    with pytest.raises(RecordingTooShort):
+        playing.read()
+    assert len(notes) == 1
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])

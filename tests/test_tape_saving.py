@@ -289,3 +289,25 @@ def test_a_record_of_headers_alone(path: Path) -> None:
     record(tape, request(), (), COMPLETE, headers=SSE)
     tape.close()
     assert load(path).interactions[0].exchange.reads == ()
+
+
+def test_two_processes_record_one_test_and_one_recording_stays(path: Path) -> None:
+    """Workers that share the items of a test find nothing recorded, and both ask."""
+    first, second, other = (Tape(path, mode="once", test=test) for test in ("a", "a", "b"))
+    for tape, word in ((first, "one"), (second, "two"), (other, "three")):
+        record(tape, request("1"), talk(word))
+        tape.close()
+    assert [each.exchange.body for each in load(path).interactions] == [
+        b"".join(talk(each)) for each in ("one", "three")
+    ]
+    assert (first.saved, second.saved, other.saved) == (1, 0, 1)
+    assert (first.remarks, other.remarks) == ((), ())
+    assert second.remarks == (f"{path}: another process recorded a meanwhile; that recording is kept",)
+
+
+def test_what_belongs_to_no_test_is_added_by_each(path: Path) -> None:
+    tapes = [Tape(path, mode="once") for _ in range(2)]
+    for tape in tapes:
+        record(tape, request("1"), talk("x"))
+        tape.close()
+    assert len(load(path).interactions) == 2

@@ -12,6 +12,9 @@ from stream_cassette.model import Ending, Exchange, Response, ResponseState
 from stream_cassette.recording import Clock
 from stream_cassette.stream import Stream
 
+_LINGER = 5.0
+"""Seconds that a recording whose reader left waits for that of today to leave, where it does not play at once."""
+
 
 class Player:
     """Gives one recorded exchange back, read by read: a door calls `start`, then `pause` and `read` in turn, and `close`.
@@ -50,10 +53,14 @@ class Player:
 
         Where the next read is further off than the client's read `timeout` in seconds, that is the pause, and `read` gives `stalled`.
         """
-        if not self._pace or self._given == len(self.exchange.reads):
+        if not self._pace:
             return 0.0
-        due = self._started_at + self.exchange.reads[self._given].at_ms / 1000 * self._pace
-        wait = max(0.0, due - self._clock())
+        if self._given < len(self.exchange.reads):
+            due = self._started_at + self.exchange.reads[self._given].at_ms / 1000 * self._pace
+            wait = max(0.0, due - self._clock())
+        else:
+            # Who left may have left by the clock, and will again.
+            wait = _LINGER if self.exchange.ending.kind == "closed" else 0.0
         self._overdue = timeout is not None and wait > timeout
         return timeout if self._overdue and timeout is not None else wait
 
@@ -73,7 +80,8 @@ class Player:
             error = RecordingTooShort(
                 f"the code under test reads on where the reader of the recording closed the response (reads recorded: {len(self.exchange.reads)})",
                 where=self._where,
-                mend="record again with code that reads as far as the code under test does, or close the response at the same place",
+                mend="record again with code that reads as far as the code under test does, or close the response at the same place; where a "
+                "deadline closes it, play the recorded times too: timing='recorded'",
             )
             self._note(error)
             raise error

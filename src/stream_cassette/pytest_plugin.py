@@ -151,10 +151,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One item for each mutator of a marker's `mutate=`."""
-    markers = metafunc.definition.iter_markers("stream_cassette")
+    """One item for each mutator of a marker's `mutate=`; a single one where every item would ask the provider."""
+    markers = list(metafunc.definition.iter_markers("stream_cassette"))
     mutate = next((each.kwargs["mutate"] for each in markers if each.kwargs.get("mutate")), None)
-    if mutate is not None:
+    modes = [metafunc.config.getoption("--stream-record"), *(each.kwargs.get("mode") for each in markers)]
+    mode = next((each for each in modes if each), metafunc.config.getini("stream_record"))
+    if mutate is not None and mode not in ("all", "compare"):
         from .mutate.items import items
 
         found = items(mutate, metafunc.definition.nodeid)
@@ -431,7 +433,8 @@ def _judge(item: pytest.Item, tape: Tape) -> None:
         raise NothingIntercepted(
             "the test made no request that the tape could see, and did not read its recording",
             where=item.nodeid,
-            mend=f"use a client that the tape answers ({ANSWERED}), read stream_cassette.reply or .reads, or take the marker off",
+            mend=f"use a client that the tape answers ({ANSWERED}), read stream_cassette.reply or .reads, or take the marker off; what a fixture of a wider "
+            "scope asks comes before the tape: with stream_cassette.use('cassettes/NAME.yaml', mode='once') there",
         )
     tape.check_assembled()
     tape.check_drift()

@@ -26,8 +26,12 @@ class Saver:
     def __init__(self, path: Path, test: str | None, settle: Settle) -> None:
         self.replaces: Sequence[Interaction] | None = None
         """The interactions of the test that the file held when it was read, and that the new ones are to replace; None where new ones are added."""
+        self.expects_none = False
+        """Whether the file held nothing for the test when it was read; what another process has recorded for it since then stays, and this is dropped."""
         self.changed = False
         """Whether the file is another one since."""
+        self.dropped = False
+        """Whether it was."""
         self._path, self._test, self._settle = path, test, settle
         self._place = (resolved(path), test)
         self._times_before = Saver._times.get(self._place, 0)
@@ -48,6 +52,9 @@ class Saver:
     def _merged(self, cassette: Cassette, recorded: Sequence[Interaction]) -> Cassette:
         kept = list(cassette.interactions)
         place = len(kept)
+        if self.expects_none and self._test is not None and any(each.test == self._test for each in kept):
+            self.dropped = True
+            return cassette
         if self.replaces is not None:
             kept, place = self._without(self.replaces, kept)
             recorded = self._settle(self.replaces, recorded)

@@ -142,7 +142,8 @@ class Tape:
         self._played: list[Slot] = []
         self._answers: deque[Player] | None = None
         self.mutate(mutate)
-        self._records_all = mode in ("all", "compare") or (mode == "once" and not self._shelf.slots)
+        self._saver.expects_none = mode == "once" and not self._shelf.slots
+        self._records_all = mode in ("all", "compare") or self._saver.expects_none
 
     def _loaded(self) -> Stock:
         """In every mode, because what cannot be read cannot be added to: better to know before anything is asked of a provider."""
@@ -185,12 +186,15 @@ class Tape:
     def check(self, result: Any, *, view: View | None = None) -> None:
         """Holds what the code under test made of the (mutated) stream against the law, field by field as far as `result` has those of a `Reply`.
 
+        An exception as the result is what code makes of a stream that broke if it raises.
+
         Raises `LawBroken`, with the mutators as code, and `TapeError` where no stream is recorded.
         """
+        __tracebackhide__ = True
         original = self.original or self.stream
         mutated = apply(original, self.mutators)
         self.used = True
-        verdict(original, mutated, self.mutators, result, view)
+        verdict(original, mutated, self.mutators, result, view, feed="client" if self._takes else "bytes")
 
     @classmethod
     def answering(cls, exchanges: Sequence[Exchange], dialect: str | None = None) -> Tape:
@@ -489,6 +493,7 @@ class Tape:
             for each in takes
             if each in refused
         ]
+        remarks += [_left_out([each.status for each in takes if each in mended])] if mended else []
         if self._cut_short is not None:
             recorded = self._whole(recorded, len(takes) - len(mended), *self._cut_short)
         self.redactions = tuple(each for take in recorded for each in take.redactions)
@@ -496,7 +501,10 @@ class Tape:
         remarks += [self.not_kept] if self.not_kept else []
         self.remarks += tuple(f"{self.path}: {remark}" for remark in remarks)
         self._saver.save(list(recorded.values()))
-        self.saved, self.changed = len(recorded), self._saver.changed
+        if self._saver.dropped:
+            self.remarks += (f"{self.path}: another process recorded {self.test} meanwhile; that recording is kept",)
+        else:
+            self.saved, self.changed = len(recorded), self._saver.changed
         if failure is not None:
             raise unsaved(self.path, "an exchange could not be made fit for a file", failure) from failure
 
@@ -534,6 +542,12 @@ class Tape:
         except Exception as error:  # noqa: BLE001 - of the assembler: the recording is worth more than a short difference
             self.remarks += (f"{self.path}: all of it is recorded anew ({type(error).__name__}: {error})",)
             return new
+
+
+def _left_out(statuses: Sequence[int]) -> str:
+    tries = "1 try" if len(statuses) == 1 else f"{len(statuses)} tries"
+    why = ", ".join(str(status) if status else "no response" for status in statuses)
+    return f"{tries} left out ({why}), after which the client tried again with success; keep_failures=True records them"
 
 
 def _exchanges(count: int) -> str:

@@ -47,14 +47,21 @@ def _resolved(stream: Stream, mutators: Sequence[Mutator]) -> list[Mutator]:
 
 
 def verdict(
-    original: Stream, mutated: Stream, mutators: Sequence[Mutator], result: Any, view: View | None = None
+    original: Stream,
+    mutated: Stream,
+    mutators: Sequence[Mutator],
+    result: Any,
+    view: View | None = None,
+    feed: str = "bytes",
 ) -> None:
-    """`Case.check`, for a stream and a result at hand."""
-    if not comparable(result, view):
+    """`Case.check`, for a stream and a result at hand: an exception is what code under test raised."""
+    __tracebackhide__ = True
+    raised = isinstance(result, BaseException)
+    if not raised and not comparable(result, view):
         raise LawBroken(
             f"{type(result).__name__} has none of the fields of a Reply, so nothing could be checked; give view=, or use fuzz.check"
         )
-    seen = view(result) if view else result
-    faults = broken(law_of(mutators), Outcome(original.reply), Outcome(seen), mutated.reply, lambda value: value)
+    after = Outcome(error=result) if raised else Outcome(view(result) if view else result)
+    faults = broken(law_of(mutators), Outcome(original.reply), after, mutated.reply, lambda value: value)
     if faults:
-        raise LawBroken(told(original, mutated, mutators, faults, "bytes"))
+        raise LawBroken(told(original, mutated, mutators, faults, feed)) from after.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -48,7 +49,10 @@ class Recorder:
         self._headers: Headers = ()
         self._started_at: float | None = None
         self._reads: list[tuple[float, bytes]] = []
+        self._count = self._size = 0
         self._ending: Ending | None = None
+        self._exchange: Exchange | None = None
+        self._making = threading.Lock()
 
     def fail(self, error: BaseException) -> None:
         """No response came, but `error`. There is nothing to record."""
@@ -62,6 +66,8 @@ class Recorder:
         """`data` came from the network, just now."""
         if data and self._ending is None:
             self._reads.append((self._clock(), data))
+            self._count += 1
+            self._size += len(data)
 
     def end(self, ending: Ending) -> None:
         """The body ended. The first ending counts: a client closes what it has read to the end, too."""
@@ -77,11 +83,18 @@ class Recorder:
     def response(self) -> Response:
         """How the client took it so far."""
         state: ResponseState = "open" if self._ending is None else "closed" if self._ending == CLOSED else "ended"
-        return Response(self.request, self.status, len(self._reads), state)
+        return Response(self.request, self.status, self._count, state)
 
-    @cached_property
+    @property
     def exchange(self) -> Exchange:
         """The exchange as it goes to the file: scrubbed, not compressed, and `complete` where the reader left after everything had come."""
+        with self._making:
+            if self._exchange is None:
+                self._exchange = self._made()
+                self._reads = []  # secrets and all: a long body is not kept in two forms
+            return self._exchange
+
+    def _made(self) -> Exchange:
         assert self._started_at is not None
         assert self._ending is not None
         headers, reads, was = self._decoded(self._ending)
@@ -112,7 +125,7 @@ class Recorder:
         if self.request.method == "HEAD" or self.status in (204, 304):
             return True
         promised = next((value for name, value in self._headers if name == "content-length"), None)
-        if promised is not None and promised == str(sum(len(data) for _, data in self._reads)):
+        if promised is not None and promised == str(self._size):
             return True
         # An SDK closes the response as soon as it has read [DONE], before the end of the body proper.
         stream = Stream(exchange)

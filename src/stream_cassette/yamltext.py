@@ -6,19 +6,20 @@ gets no meaning.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, TypeVar, cast
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from .errors import CassetteError
-from .literals import UNSAFE, Literal, put_back, without_literals
+from .literals import UNSAFE, Encoded, Literal, put_back, without_literals
 
 try:
     from yaml import CSafeDumper as _YamlDumper
@@ -169,7 +170,7 @@ Loader.add_implicit_resolver("int", re.compile(r"-?(?:0|[1-9][0-9]*)\Z"), list("
 Loader.add_implicit_resolver("float", JSON_FLOAT, list("-0123456789."))
 
 _SCALARS: Mapping[str, Callable[[str], Any]] = {
-    "str": str,  # of a `Literal` too
+    "str": str,  # of a `Literal` or an `Encoded` too
     "int": int,
     "float": lambda text: float(text.replace(".inf", "inf").replace(".nan", "nan")),
     "bool": "true".__eq__,
@@ -188,7 +189,7 @@ class Fault(Exception):
 def read(source: bytes | BinaryIO, name: str, build: Callable[[Node | None], T], *, again: str = AGAIN) -> T:
     """What `build` makes of the root node of a YAML text; `name` stands for the file, `again` for how to come by a sound one.
 
-    Raises `CassetteError` with file and line. A node may have a `Literal` for its value; `string`, `value_of` and `pieces` know.
+    Raises `CassetteError` with file and line. A node may have a `Literal` or an `Encoded` for its value; `string`, `value_of`, `pieces` and `decoded` know.
     """
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     if file.seek(0, io.SEEK_END) > LARGEST:
@@ -328,12 +329,19 @@ def number(node: Node, what: str, least: int, most: int | None = None) -> int:
     return cast(int, value)
 
 
-def pieces(node: Node, what: str) -> list[bytes]:
-    """The string at a node as UTF-8, in pieces that join to it; those of a long one are given away, so that each can be freed when it is used."""
-    if not isinstance(node.value, Literal):
-        return [encoded(string(node, what), node)]
-    given, node.value = node.value.pieces, ""
-    return given
+def pieces(node: Node, what: str) -> Iterable[bytes]:
+    """The string at a node as UTF-8, in pieces that join to it; may be iterated several times, as long as the file is open."""
+    return node.value if isinstance(node.value, Literal) else [encoded(string(node, what), node)]
+
+
+def decoded(node: Node) -> Iterable[bytes]:
+    """What the base64 at a node says, otherwise as `pieces`."""
+    if isinstance(node.value, Encoded):
+        return node.value
+    try:
+        return [base64.b64decode("".join(string(node, "base64").split()), validate=True)]
+    except ValueError as error:
+        raise Fault(f"not base64: {error}", node) from None
 
 
 def encoded(text: str, node: Node) -> bytes:

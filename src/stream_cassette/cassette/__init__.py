@@ -34,8 +34,8 @@ def locate(directory: Path, name: str) -> Path:
     return path
 
 
-def load(path: Path) -> Cassette:
-    """The cassette in the file `path`.
+def load(path: Path, *, like: Cassette | None = None) -> Cassette:
+    """The cassette in the file `path`; `like` as for `loads`.
 
     Raises `CassetteMissing` where there is no file and `CassetteError`, with file and line, for anything that is not a sound cassette. Warns with
     `CassetteWarning` where a body was edited by hand and `reads` no longer fits it: that response then has one read per event, all at 0 ms.
@@ -46,7 +46,7 @@ def load(path: Path) -> Cassette:
                 "cannot read the cassette: it is no file", where=str(path), mend="name the file that was recorded"
             )
         with path.open("rb") as file:
-            return loads(file, name=str(path))
+            return loads(file, name=str(path), like=like)
     except FileNotFoundError:
         raise CassetteMissing(
             "there is no such cassette", where=str(path), mend="record it: pytest --stream-record=once"
@@ -95,7 +95,7 @@ def _verify(written: Path, cassette: Cassette, path: Path) -> None:
     what = "the cassette would not read back as it was recorded, so it was not written"
     mend = "please report this as a bug"
     try:
-        again = load(written)
+        again = load(written, like=cassette)
     except CassetteError as error:
         raise CassetteError(what, where=str(path), mend=mend) from error
     if again != cassette:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import base64
+import errno
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any, BinaryIO, cast, get_args
 from urllib.parse import urlsplit
 
@@ -16,7 +18,20 @@ from .. import framing, yamltext
 from ..dialects import dialect
 from ..errors import CassetteError, UnknownDialect
 from ..model import Cassette, Ending, EndingError, EndingKind, Exchange, Headers, Interaction, Read, Request
-from ..yamltext import Fault, check_tree, choice, encoded, fields, items, number, pieces, shown, string, value_of
+from ..yamltext import (
+    Fault,
+    check_tree,
+    choice,
+    decoded,
+    encoded,
+    fields,
+    items,
+    number,
+    pieces,
+    shown,
+    string,
+    value_of,
+)
 from .writing import FORMAT, json_bytes
 
 _ITEM = re.compile(r"\S+")
@@ -28,13 +43,17 @@ class CassetteWarning(UserWarning):
     """A cassette that can be used, but not quite as it stands; the text names the file and what to do."""
 
 
-def loads(text: bytes | str | BinaryIO, *, name: str) -> Cassette:
-    """The cassette that a file's text (or an open file) says; `name` stands for it in errors. Errors and warnings are those of `load`."""
+def loads(text: bytes | str | BinaryIO, *, name: str, like: Cassette | None = None) -> Cassette:
+    """The cassette that a file's text (or an open file) says; `name` stands for it in errors. Errors and warnings are those of `load`.
+
+    What reads of `like` say as well, place by place, is not kept a second time.
+    """
     source = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-    return yamltext.read(source, name, lambda root: _cassette(root, name))
+    known = [each.exchange.reads for each in like.interactions] if like else []
+    return yamltext.read(source, name, lambda root: _cassette(root, name, known))
 
 
-def _cassette(root: Node | None, name: str) -> Cassette:
+def _cassette(root: Node | None, name: str, known: Sequence[Sequence[Read]]) -> Cassette:
     if root is None:
         raise CassetteError("the file is empty", where=f"{name}, line 1", mend=yamltext.AGAIN)
     if not isinstance(root, MappingNode) or not any(key.value == "format" for key, _ in root.value):
@@ -54,13 +73,16 @@ def _cassette(root: Node | None, name: str) -> Cassette:
     top = fields(root, "the cassette", ("format", "recorded", "interactions"))
     recorded = fields(top["recorded"], "recorded", ("at", "by"))
     return Cassette(
-        tuple(_interaction(item, name) for item in items(top["interactions"], "interactions")),
+        tuple(
+            _interaction(item, name, reads)
+            for item, reads in zip(items(top["interactions"], "interactions"), chain(known, repeat(())), strict=False)
+        ),
         at=string(recorded["at"], "at"),
         by=string(recorded["by"], "by"),
     )
 
 
-def _interaction(node: Node, name: str) -> Interaction:
+def _interaction(node: Node, name: str, known: Sequence[Read]) -> Interaction:
     found = fields(node, "an interaction", ("request", "response"), ("test", "assembled"))
     response = fields(
         found["response"],
@@ -72,7 +94,7 @@ def _interaction(node: Node, name: str) -> Interaction:
         _request(found["request"]),
         number(response["status"], "status", 100, 999),
         _headers(response["headers"]),
-        _reads(response["reads"], _body(response), name),
+        _reads(response["reads"], _body(response), name, known),
         _ending(response),
         string(response["was"], "was") if "was" in response else "",
     )
@@ -115,13 +137,6 @@ def _from_text(node: Node) -> bytes:
     return encoded(string(node, "text"), node)
 
 
-def _from_base64(node: Node) -> bytes:
-    try:
-        return base64.b64decode("".join(string(node, "base64").split()), validate=True)
-    except ValueError as error:
-        raise Fault(f"not base64: {error}", node) from None
-
-
 def _from_json_text(node: Node) -> Any:
     return _from_json(encoded(string(node, "json_text"), node), node)
 
@@ -137,49 +152,57 @@ _BODIES: Mapping[str, Callable[[Node], bytes]] = {
     "json": lambda node: json_bytes(value_of(node)),
     "json_text": lambda node: json_bytes(_from_json_text(node)),
     "text": _from_text,
-    "base64": _from_base64,
+    "base64": lambda node: b"".join(decoded(node)),
 }
 
 
-def _body(response: Mapping[str, Node]) -> list[bytes]:
-    """The body, in pieces that join to it."""
+Parts = list[tuple[Iterable[bytes], bool]]
+"""A body: the pieces of each of its parts, to be iterated as often as needed, and whether LF stands for CRLF in them."""
+
+
+def _body(response: Mapping[str, Node]) -> Parts:
     crlf = "newline" in response and bool(choice(response["newline"], "newline", ("crlf",)))
     node = response["body"]
-    nodes = items(node, "body") if isinstance(node, SequenceNode) else [node]
-    return [data for each in nodes for data in _piece(each, crlf) if data]
+    return [_part(each, crlf) for each in (items(node, "body") if isinstance(node, SequenceNode) else [node])]
 
 
-def _piece(node: Node, crlf: bool) -> list[bytes]:
+def _part(node: Node, crlf: bool) -> tuple[Iterable[bytes], bool]:
     if isinstance(node, MappingNode):
         found = fields(node, "a piece of a body", (), ("text", "base64"))
         if len(found) != 1:
             raise Fault("a piece of a body has either text or base64", node)
         if "base64" in found:
-            return [_from_base64(found["base64"])]
+            return decoded(found["base64"]), False
         node = found["text"]
-    given = pieces(node, "body")
-    return [data.replace(b"\n", b"\r\n") for data in given] if crlf else given
+    return pieces(node, "body"), crlf
 
 
-def _reads(node: Node, body: list[bytes], name: str) -> tuple[Read, ...]:
-    length = sum(map(len, body))
-    reads = _read_sizes(node, length)
-    if reads is not None and sum(size for _, size in reads) == length:
-        data = _slices(body, [size for _, size in reads])
-        return tuple([Read(at, piece) for (at, _), piece in zip(reads, data, strict=True)])
-    said = "more" if reads is None else sum(size for _, size in reads)
+def _data(body: Parts) -> Iterator[bytes]:
+    for part, crlf in body:
+        for piece in filter(None, part):
+            yield piece.replace(b"\n", b"\r\n") if crlf else piece
+
+
+def _reads(node: Node, body: Parts, name: str, known: Sequence[Read]) -> tuple[Read, ...]:
+    length = sum(map(len, _data(body)))
+    reads = _times_and_sizes(node, length)
+    if reads is not None and sum(reads[1::2]) == length:
+        cut = zip(_slices(_data(body), reads[1::2]), reads[0::2], strict=True)
+        made = (Read(at, data) for data, at in cut)
+        return tuple(old if old == new else new for new, old in zip(made, chain(known, repeat(None)), strict=False))
+    said = "more" if reads is None else sum(reads[1::2])
     warnings.warn(
         f"{name}, line {node.start_mark.line + 1}: the body has {length} bytes, `reads` has {said}; edited by hand? It is replayed "
         "with one read per event. Mend `reads`, or record the cassette again: pytest --stream-record=all",
         CassetteWarning,
         stacklevel=2,
     )
-    return read_per_event(b"".join(body))
+    return read_per_event(b"".join(_data(body)))
 
 
-def _read_sizes(node: Node, length: int) -> list[tuple[int, int]] | None:
-    """Milliseconds and bytes of each read; None where there are more reads than a body of `length` has bytes."""
-    text, found = string(node, "reads"), []
+def _times_and_sizes(node: Node, length: int) -> array[int] | None:
+    """Milliseconds and bytes of each read in turn; None where there are more reads than a body of `length` has bytes."""
+    text, found = string(node, "reads"), array("Q")
     for item in _ITEM.finditer(text):
         match = _READ.fullmatch(item[0])
         if match is None:
@@ -188,22 +211,23 @@ def _read_sizes(node: Node, length: int) -> list[tuple[int, int]] | None:
                 node,
                 "write milliseconds:bytes, separated by spaces, as in `reads: 0:187 41:95`",
             )
-        found.append((int(match[1]), int(match[2])))
-        if len(found) > length + _SLACK:
+        found.extend((int(match[1]), int(match[2])))
+        if len(found) > 2 * (length + _SLACK):
             return None
     return found
 
 
-def _slices(body: list[bytes], sizes: Iterable[int]) -> Iterator[bytes]:
-    """The body cut anew; a piece that is used up is freed, so that a long body is not in memory twice."""
-    body.reverse()
+def _slices(pieces: Iterator[bytes], sizes: Iterable[int]) -> Iterator[bytes]:
+    """What the pieces join to, cut anew."""
     piece, at = b"", 0
     for size in sizes:
         parts = []
         while size > len(piece) - at:
             parts.append(piece[at:])
             size -= len(piece) - at
-            piece, at = body.pop(), 0
+            piece, at = next(pieces, b""), 0
+            if not piece:
+                raise OSError(errno.EAGAIN, "the file changed while it was read")
         parts.append(piece[at : at + size])
         at += size
         yield b"".join(parts)
@@ -257,7 +281,7 @@ def _assembled(node: Node) -> dict[str, Any]:
         case ["json_text"]:
             value = _from_json_text(node.value[0][1])
         case ["base64"]:
-            value = _from_json(_from_base64(node.value[0][1]), node)
+            value = _from_json(b"".join(decoded(node.value[0][1])), node)
         case _:
             value = value_of(node)
     if not isinstance(value, dict):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from .. import framing
 from ..errors import CassetteError
 from ..literals import PIECE, UNSAFE, Safety
-from ..model import Cassette, Exchange, Frame, Headers, Interaction, Read, Request
+from ..model import Cassette, Exchange, Headers, Interaction, Read, Request
 from ..yamltext import DEEPEST_JSON, WIDTH, Block, dump, fits_yaml, literal
 
 FORMAT = 1
@@ -20,6 +21,7 @@ FORMAT = 1
 _WRAPPED = re.compile(rf"(.{{1,{WIDTH - 11}}})(?: |\Z)")  # 11: the columns of `    reads: `
 _FILLED_LINE = re.compile(rb"\n(?!\n|\Z)")  # the start of each line that is not blank
 _BASE64_LINE = re.compile(r".{1,80}")
+_MOST_ODD = 1000  # frames with an item each: nobody reads more of them, and each item costs a reader memory
 _PLAIN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z|[a-z]+(?:-[a-z]+)+ [0-9][0-9a-z.+]*")
 
 
@@ -189,28 +191,43 @@ def _piece_text(raw: bytes, crlf: bool) -> str | None:
 
 
 def _pieces(reads: Sequence[Read], crlf: bool) -> Iterator[str]:
-    """One item per odd frame and one per run of safe frames between them."""
+    """One item per odd frame and one per run of safe frames between them; after many odd ones the rest in base64."""
     safe: list[str] = []
-    for frame in _frames(reads):
+    odd = 0
+    decoder = framing.framed(read.data for read in reads)
+    for frame in decoder:
+        if odd == _MOST_ODD:
+            yield from _safe_piece(safe)
+            yield from _rest(chain((frame.raw,), (each.raw for each in decoder)))
+            return
         text = _piece_text(frame.raw, crlf)
         if text is not None and not UNSAFE.search(text):
             safe.append(text)
             continue
         yield from _safe_piece(safe)
         safe = []
+        odd += 1
         if text is None:
-            yield "    - base64: "
-            yield from _base64(frame.raw, "        ")
+            yield from _base64_piece(frame.raw)
         else:
             yield f"    - {dump({'text': text}, '      ')[6:]}"
     yield from _safe_piece(safe)
 
 
-def _frames(reads: Sequence[Read]) -> Iterator[Frame]:
-    decoder = framing.Sniffer()
-    for read in reads:
-        yield from decoder.feed(read.data)
-    yield from decoder.close()
+def _rest(raw: Iterable[bytes]) -> Iterator[str]:
+    waiting = bytearray()
+    for each in raw:
+        waiting += each
+        if len(waiting) >= PIECE:
+            yield from _base64_piece(bytes(waiting))
+            waiting.clear()
+    if waiting:
+        yield from _base64_piece(bytes(waiting))
+
+
+def _base64_piece(raw: bytes) -> Iterator[str]:
+    yield "    - base64: "
+    yield from _base64(raw, "        ")
 
 
 def _safe_piece(texts: Sequence[str]) -> Iterator[str]:

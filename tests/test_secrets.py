@@ -225,6 +225,7 @@ IN_REQUESTS: dict[str, Callable[[Planted], Exchange]] = {
     "multipart, by name": lambda it: multipart("api_key", it.secret),
     "multipart, by look": lambda it: multipart("file", f"see {it.carrier} there"),
     "text": lambda it: request(body=f"see {it.carrier} there".encode(), kind="text/plain"),
+    "output that somebody quotes": lambda it: request(body=json.dumps({"messages": [{"content": f"it printed 'A\\n{it.carrier}\\n'"}]}).encode()),
 }  # fmt: skip
 
 
@@ -385,6 +386,7 @@ IN_RESPONSES: dict[str, Callable[[Planted], Exchange]] = {
     "an event's name and id": lambda it: answered(f"event: {header_safe(it.carrier)}\nid: {header_safe(it.carrier)}\n".encode() + chunk({"content": "Hi"}) + END),
     "a name of a field": lambda it: answered(chunk({"content": "Hi", "extra": {it.carrier: 1}}) + END),
     "NDJSON": lambda it: answered(b"".join(json.dumps({"model": "m", "message": {"role": "assistant", "content": piece}, "done": False}).encode() + b"\n" for piece in pieces(it.carrier, 4)) + b'{"model":"m","done":true,"done_reason":"stop"}\n'),
+    "output that somebody quotes": lambda it: answered(texts(replace(it, carrier=f"'A\\n{it.carrier}\\n'"), 7)),
     "a url inside": lambda it: answered(texts(replace(it, carrier=f"https://example.org/cb?next={quote_plus(it.carrier)}"), 6)),
 }  # fmt: skip
 

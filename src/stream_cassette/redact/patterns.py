@@ -58,10 +58,15 @@ _DIGIT = "(?=[A-Za-z-]*[0-9])"
 _RANDOM = "(?=[A-Za-z0-9._~+/-]{0,200}?(?=[A-Za-z]{0,11}[0-9])[A-Za-z0-9]{12})"
 
 
+def _begun(head: str) -> str:
+    """`head` at the beginning of a word. The letter of an escape, as in a text that quotes program output, is no part of the word."""
+    return rf"{head}(?:(?<!{_WORD}{head})|(?<=\\[nrtbf]{head}))"
+
+
 def _prefixed(name: str, source: str, prefixes: str, rest: str) -> Kind:
     """`prefixes` are parted by spaces. In the pattern literal text comes first, because re looks for that fastest."""
     heads = tuple(prefixes.split())
-    each = [f"{re.escape(head)}(?<!{_WORD}{re.escape(head)}){rest}" for head in heads]
+    each = [f"{_begun(re.escape(head))}{rest}" for head in heads]
     return Kind(name, re.compile("|".join(each), re.ASCII), source, heads)
 
 
@@ -147,7 +152,7 @@ _BY_SHAPE = (
     ),
     Kind(
         "json web token",
-        re.compile(rf"eyJ(?<!{_WORD}eyJ){_WORD}{{6,}}\.{_WORD}{{6,}}(?:\.{_WORD}+){{0,3}}"),
+        re.compile(rf"{_begun('eyJ')}{_WORD}{{6,}}\.{_WORD}{{6,}}(?:\.{_WORD}+){{0,3}}"),
         "RFC 7519: two parts or more, the first of them a JSON object in base64",
         ("eyJ",),
         check=lambda match: match[0].count(".") >= 2 or len(match[0]) >= 80,

@@ -385,3 +385,31 @@ def test_the_remarks_of_workers_are_gathered(project: pytest.Pytester) -> None:
     result = project.runpytest_subprocess("-n1", "-p", "xdist")
     result.assert_outcomes(passed=1)
     assert [line.endswith("not played by test_agent.py::test_it") for line in summary(result)] == [True]
+
+
+# --------------------------------------------------------------------------------------------------------------- kept headers
+
+
+@pytest.mark.parametrize(
+    ("marker", "options"),
+    [
+        ("keep_headers=['X-Request-Id', 'set-cookie']", []),
+        ("", ["-o", "stream_cassette_keep_headers=x-request-id\nset-cookie"]),
+    ],
+    ids=["marker", "ini"],
+)
+def test_headers_that_are_kept(project: pytest.Pytester, answer: Provider, marker: str, options: list[str]) -> None:
+    answer.headers = (("x-request-id", "req_7"), ("set-cookie", "sid=0123456789abcdef"), ("server", "x"))
+    run(project, "ask()", "--stream-record=once", *options, marker=marker).assert_outcomes(passed=1)
+    headers = dict(load(cassette(project)).interactions[0].exchange.headers)
+    assert headers == {"content-type": "text/event-stream", "x-request-id": "req_7", "set-cookie": "REDACTED"}
+
+
+def test_what_is_left_out_after_a_retry_is_told(project: pytest.Pytester, answer: Provider) -> None:
+    answer.failures = 2
+    result = run(project, "ask(); ask(); ask()", "--stream-record=once")
+    result.assert_outcomes(passed=1)
+    (line,) = [line for line in summary(result) if "left out" in line]
+    assert line.endswith(
+        "2 tries left out (503, 503), after which the client tried again with success; keep_failures=True records them"
+    )

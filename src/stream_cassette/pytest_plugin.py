@@ -93,6 +93,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
     )
     parser.addini(
+        "stream_cassette_keep_headers",
+        "response headers that are recorded too, one a line: x-request-id",
+        type="linelist",
+    )
+    parser.addini(
         "stream_cassette_keep_failures",
         "record too what the client tried again with success, and the answers 401 and 403",
         type="bool",
@@ -128,7 +133,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Orphans(config, lambda item: _settings(item, {})), "stream_cassette_orphans")
     config.addinivalue_line(
         "markers",
-        "stream_cassette(name=None, *, mode=None, ignore=None, keep_failures=None, allow_hosts=None, allow_loopback=None, timing=None, unplayed=None, secrets=None, mutate=None): replay the test's HTTP requests from the cassette `name`, by default one of its own",
+        "stream_cassette(name=None, *, mode=None, ignore=None, keep_failures=None, keep_headers=None, allow_hosts=None, allow_loopback=None, timing=None, unplayed=None, secrets=None, mutate=None): replay the test's HTTP requests from the cassette `name`, by default one of its own",
     )
 
 
@@ -315,7 +320,18 @@ def _unmutated(item: pytest.Item) -> str:
     return f"{head}[{others}]" if others else head
 
 
-_INI = ("dir", "timing", "ignore", "secrets", "allow_hosts", "allow_loopback", "keep_failures", "unplayed", "max_age")
+_INI = (
+    "dir",
+    "timing",
+    "ignore",
+    "secrets",
+    "allow_hosts",
+    "allow_loopback",
+    "keep_failures",
+    "keep_headers",
+    "unplayed",
+    "max_age",
+)
 
 
 def _old(tape: Tape, days: float | None) -> list[str]:

@@ -35,7 +35,7 @@ class Settings:
     max_age: float | None
 
 
-_LISTS = ("ignore", "allow_hosts", "secrets")
+_LISTS = ("ignore", "allow_hosts", "keep_headers", "secrets")
 _SWITCHES = ("keep_failures", "allow_loopback")
 _UNPLAYED = ("ignore", "warn", "error")
 _OF_TEST = ("mode", "timing", "unplayed", *_LISTS, *_SWITCHES)

@@ -62,7 +62,8 @@ class Tape:
     order; what it records is its own. `clock` gives seconds. `record_command` is what an error tells the user to run.
 
     `ignore` names what does not count in a JSON request body (`messages[*].id`). `keep_failures` records failures too after which the client tried
-    again with success, and the answers 401 and 403, which say that the key was wrong. What is said to `allow_hosts`, and with `allow_loopback` to this machine, is left alone: not recorded, not replayed, no
+    again with success, and the answers 401 and 403, which say that the key was wrong. `keep_headers` names response headers that are recorded too, without their
+    secrets. What is said to `allow_hosts`, and with `allow_loopback` to this machine, is left alone: not recorded, not replayed, no
     error. `quiet` leaves an interaction as it is where recording it again says the same. `timing` says how fast a recording plays: `instant`,
     `recorded` or, a tenth of the recorded times, `x0.1`; a client's read timeout is honoured. `secrets` are regular expressions of what must not reach
     the file besides the known kinds of secrets, and `scrub` has the last hand on each exchange before the file (see `redact.Scrubbing`). `mutate`:
@@ -87,6 +88,7 @@ class Tape:
         record_command: str = "",
         ignore: Sequence[str] = (),
         keep_failures: bool = False,
+        keep_headers: Sequence[str] = (),
         allow_hosts: Sequence[str] = (),
         allow_loopback: bool = False,
         quiet: bool = True,
@@ -122,7 +124,7 @@ class Tape:
         used = f"use({str(path)!r}, mode='%s')"
         self._first = record_command.partition("\n")[0].replace(_ALL, _ONCE) or used % "once"
         self._again = record_command or f"{used % 'all'}\n(mode='new' keeps what is recorded and adds what is missing)"
-        self._scrubbing = Scrubbing(secrets_of(secrets, str(path)), scrub)
+        self._scrubbing = Scrubbing(secrets_of(secrets, str(path)), scrub, frozenset(map(str.lower, keep_headers)))
         self._ignore = ignored(ignore)
         self._keep_failures, self._quiet = keep_failures, quiet
         self._lock = threading.Lock()

@@ -17,7 +17,12 @@ from stream_cassette.mutate.items import Spec
 from stream_cassette.recording import Clock
 from stream_cassette.tape import Mode, Tape
 
-DOORS: Mapping[str, Door] = {"aiohttp": aiohttp.door, "httpx": httpx.door, "httpx2": httpx.door, "urllib3": urllib3.door}
+DOORS: Mapping[str, Door] = {
+    "aiohttp": aiohttp.door,
+    "httpx": httpx.door,
+    "httpx2": httpx.door,
+    "urllib3": urllib3.door,
+}
 """The door of every library that has one, by the name of its module."""
 
 
@@ -43,6 +48,7 @@ def use(
     record_command: str = "",
     ignore: Sequence[str] = (),
     keep_failures: bool = False,
+    keep_headers: Sequence[str] = (),
     allow_hosts: Sequence[str] = (),
     allow_loopback: bool = False,
     unplayed: Literal["ignore", "error"] = "ignore",
@@ -73,6 +79,7 @@ def use(
         record_command=record_command,
         ignore=ignore,
         keep_failures=keep_failures,
+        keep_headers=keep_headers,
         allow_hosts=allow_hosts,
         allow_loopback=allow_loopback,
         timing=timing,

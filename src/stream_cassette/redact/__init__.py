@@ -59,10 +59,13 @@ def scrub(exchange: Exchange, secrets: Secrets = NO_MORE) -> Exchange:
     return scrubbed(exchange, secrets)[0]
 
 
-def scrubbed(exchange: Exchange, secrets: Secrets = NO_MORE) -> tuple[Exchange, tuple[Redaction, ...]]:
-    """The exchange as a file may hold it, and what was replaced. Headers outside the allow-lists are left out and not reported."""
+def scrubbed(
+    exchange: Exchange, secrets: Secrets = NO_MORE, keep: frozenset[str] = frozenset()
+) -> tuple[Exchange, tuple[Redaction, ...]]:
+    """The exchange as a file may hold it, and what was replaced. Headers outside the allow-lists are left out and not reported; `keep` names, in
+    lower case, those of the response that stay too."""
     request, found = requests.scrub_request(exchange.request, secrets)
-    headers = _headers(exchange.headers, secrets, found)
+    headers = _headers(exchange.headers, secrets, found, RESPONSE_HEADERS | keep)
     sent = [read.data for read in exchange.reads]
     kept, hidden = scrub_reads(sent, secrets, exchange.request.url, exchange.header("content-type") or "")
     found += [(each.kind, f"response body{each.frames}") for each in hidden]
@@ -86,7 +89,8 @@ _kept = lru_cache(maxsize=256)(scrub_request)
 
 @dataclass(frozen=True, slots=True)
 class Scrubbing:
-    """How one tape scrubs: the kinds it looks for, and `last`, the user's function that has the last hand on an exchange before the file.
+    """How one tape scrubs: the kinds it looks for, `keep` (the response headers that stay besides those of the allow-list, in lower case), and `last`,
+    the user's function that has the last hand on an exchange before the file.
 
     `last` gives the exchange back, changed or not, or None to leave it as it is. It is shown every request before that is matched as well, as an
     exchange with the status 0 and nothing else in it, so that what it changes in requests is changed on both sides.
@@ -94,10 +98,11 @@ class Scrubbing:
 
     secrets: Secrets = NO_MORE
     last: Callable[[Exchange], Exchange | None] | None = None
+    keep: frozenset[str] = frozenset()
 
     def exchange(self, exchange: Exchange) -> tuple[Exchange, tuple[Redaction, ...]]:
         """As `scrubbed`; then the last hand. Raises `TapeError` where that gives something else back."""
-        clean, found = scrubbed(exchange, self.secrets)
+        clean, found = scrubbed(exchange, self.secrets, self.keep)
         return self._finished(clean), found
 
     def request(self, request: Request) -> Request:
@@ -152,11 +157,11 @@ def _field(name: Any, value: Any, secrets: Secrets) -> Any:
     return "*" * len(value) if any(hit.end > len(lead) for hit in secrets.find(f'{lead}"{value}"')) else value
 
 
-def _headers(headers: Headers, secrets: Secrets, found: list[tuple[str, str]]) -> Headers:
+def _headers(headers: Headers, secrets: Secrets, found: list[tuple[str, str]], allowed: frozenset[str]) -> Headers:
     scrubber = requests.Scrubber(secrets, found)
     out: list[tuple[str, str]] = []
     for name, value in headers:
-        if name.lower() in RESPONSE_HEADERS:
+        if name.lower() in allowed:
             scrubber.place = f"response header {name}"
             out.append((name, _header(name.lower(), value, scrubber)))
     return tuple(out)
@@ -164,6 +169,8 @@ def _headers(headers: Headers, secrets: Secrets, found: list[tuple[str, str]]) -
 
 def _header(name: str, value: str, scrubber: requests.Scrubber) -> str:
     match name:
+        case _ if is_secret_header(name):
+            return scrubber.named(value, f"header {name}")
         case "location":
             return scrubber.url(value)
         case "link":  # <https://example.org/?page=2>; rel="next", <...>
@@ -174,4 +181,5 @@ def _header(name: str, value: str, scrubber: requests.Scrubber) -> str:
 
 def _with(data: Sequence[bytes], reads: Sequence[Read]) -> tuple[Read, ...]:
     """The reads with this data."""
-    return tuple(replace(read, data=each) for read, each in zip(reads, data, strict=True))
+    pairs = zip(reads, data, strict=True)
+    return tuple(read if read.data is each else replace(read, data=each) for read, each in pairs)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import combinations
+from itertools import accumulate, combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -312,6 +312,12 @@ def cut(whole: Stream, events: int, **more: str) -> Stream:
     return stream(*(frame.raw for frame in whole.frames[:events]), **more)  # type: ignore[arg-type]
 
 
+def left(whole: Stream, size: int) -> Stream:
+    """So many bytes of its body, after which the client left."""
+    exchange = whole.exchange
+    return Stream(replace(exchange, reads=(Read(0, whole.body[:size]),) if size else (), ending=Ending("closed")))
+
+
 ERROR = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 PING = {"type": "ping"}
 
@@ -353,6 +359,33 @@ STEADY: dict[str, tuple[Stream, Stream]] = {
     ),
     "a list that is empty": (whole({"notes": [{"id": 1}]}), whole({"notes": []})),
     "that the client left": (HELLO, cut(HELLO, 4, ending="closed")),
+    "that it left before anything came": (HELLO, left(HELLO, 0)),
+    "that it left within the first event": (chat(FIRST, *words(3), LAST), left(chat(FIRST), 30)),
+    "that it left before the name of the field came": (chat(FIRST, *words(3), LAST), left(chat(FIRST), 5)),
+    "that it left within a later event": (HELLO, left(HELLO, HELLO.body.index(b"tide"))),
+    "that it left, then and now": (left(HELLO, HELLO.body.index(b"tide")), left(HELLO, 3)),
+    "what the connection did after the client had left": (
+        cut(HELLO, 4, ending="disconnected"),
+        cut(HELLO, 3, ending="closed"),
+    ),
+    "what the provider did then": (typed(START, OPEN, ERROR), cut(HELLO, 1, ending="closed")),
+    "that it left a stream of no known dialect": (
+        stream(event({"output": "a"}, "output"), event({"end": True}, "done")),
+        left(stream(event({"output": "a"}, "output"), event({"output": "b"}, "output")), 45),
+    ),
+    "that it left lines of no known dialect": (
+        stream(b'{"output":"a"}\n{"output":"b"}\n', headers=JSON),
+        left(stream(b'{"output":"a"}\n', headers=JSON), 15),
+    ),
+    "that it left a plain response": (whole({"a": 1, "b": [1, 2]}), left(whole({"a": 1, "b": [1, 2]}), 9)),
+    "that it left a long stream before the finish reason, which a short one has": (
+        cut(chat(FIRST, *words(300)), 300, ending="closed"),
+        chat(FIRST, *words(5), LAST),
+    ),
+    "that it left before the last usage": (
+        chat(FIRST, {**LAST, "usage": USED["usage"]}, USED),
+        cut(chat(FIRST, {**LAST, "usage": USED["usage"]}, USED), 2, ending="closed"),
+    ),
     "two bodies that are neither": (
         stream(b"<html>", headers=(("content-type", "text/html"),)),
         stream(b"<body>", headers=(("content-type", "text/html"),)),
@@ -365,6 +398,45 @@ STEADY: dict[str, tuple[Stream, Stream]] = {
 def test_what_does_not(case: str) -> None:
     recorded, now = STEADY[case]
     assert drift(recorded, now).shape == ()
+    if case.startswith("that it left"):
+        assert drift(now, recorded).shape == ()
+
+
+# What came before the client left is compared.
+CAME: dict[str, tuple[Stream, Stream, list[str]]] = {
+    "a field": (
+        HELLO,
+        left(messages(OPEN, *text("Low tide.", signature="c2ln")), 10_000),
+        ["event content_block_delta: field delta.signature came (string)"],
+    ),
+    "an event that no dialect knows": (
+        HELLO,
+        left(stream(event({"hello": 1}, "hello")), 40),
+        ["event hello came"],
+    ),
+    "another dialect": (HELLO, left(chat(FIRST, *words(3)), 300), ["dialect: recorded anthropic, now openai-chat"]),
+    "damage": (
+        HELLO,
+        left(stream(*(frame.raw for frame in HELLO.frames[:2]), b"data: {oops\n\n"), 10_000),
+        ["error wire:bad_json came"],
+    ),
+    "an error that no recording has which was left": (
+        cut(HELLO, 2, ending="closed"),
+        typed(START, OPEN, ERROR),
+        ["error overloaded_error came"],
+    ),
+    "a connection that died": (
+        cut(HELLO, 2, ending="closed"),
+        cut(HELLO, 3, ending="disconnected"),
+        ["ending: recorded complete, now disconnected"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CAME)
+def test_what_came_before_the_client_left_is_compared(case: str) -> None:
+    recorded, now, lines = CAME[case]
+    assert list(drift(recorded, now).shape) == lines
 
 
 def test_what_a_stream_lacks_that_was_cut_short_proves_nothing() -> None:
@@ -463,6 +535,17 @@ def test_recordings_that_are_only_cut_or_timed_anew_do_not_drift(recorded: Strea
             now = mutator.apply(recorded)
             assert drift(recorded, now).shape == (), mutator
             assert drift(now, recorded).shape == (), mutator
+
+
+@pytest.mark.parametrize("recorded", RECORDINGS.values(), ids=list(RECORDINGS))
+def test_recordings_that_the_client_leaves_anywhere_do_not_drift(recorded: Stream) -> None:
+    ends = [end for end in accumulate(len(frame.raw) for frame in recorded.frames)]
+    sizes = {0, 1, 5, 30, *ends[:2], ends[0] + 40, *ends[:: len(ends) // 3 or 1], *(end - 7 for end in ends[-3:])}
+    prefixes = [left(recorded, size) for size in sorted(sizes)]
+    for prefix in prefixes:
+        assert drift(recorded, prefix).shape == (), len(prefix.body)
+        assert drift(prefix, recorded).shape == (), len(prefix.body)
+        assert drift(prefix, prefixes[3]).shape == drift(prefixes[3], prefix).shape == (), len(prefix.body)
 
 
 TOLD: dict[str, tuple[Mutator, str]] = {

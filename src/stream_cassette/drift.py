@@ -55,10 +55,11 @@ def drift(recorded: Stream, now: Stream) -> Drift:
 
     No drift: pieces cut otherwise, calls taking turns, keep-alives, comments and line ends; the finish reason's word; that the finish reason rides on
     the last piece of content, which many servers do now and then; and that one reply has text, a refusal or calls and the other has not, with the
-    fields and events that only these bring: the model chose. Reasoning is shape, and so are parts that are carried, not interpreted. That the client
-    left (`closed`) is no ending of the provider's. Where a stream was cut short or failed, what it lacks proves nothing.
+    fields and events that only these bring: the model chose. Reasoning is shape, and so are parts that are carried, not interpreted. Where a stream was
+    cut short or failed, what it lacks proves nothing. That the client left (`closed`) is no ending of the provider's: such a body is a mere prefix,
+    and that it says nothing yet, breaks off within an event, or is too short to tell its dialect is none of its faults.
     """
-    before, after = _takes(recorded, now)
+    before, after = _takes(_understood(recorded, now), _understood(now, recorded))
     shape = [*_envelope(before, after)]
     if before.spoken == after.spoken:
         shape += [*_grouped(_places(before, after)), *(_order(before, after) or _event_order(before, after))]
@@ -76,6 +77,7 @@ def _content(reply: Reply | None) -> dict[str, Any]:
 
 _HEAD = 1 << 16  # bytes; the first that is not blank tells the framing
 _UNTYPED, _BODY = "events", "body"  # labels beside those of `event NAME`
+_OF_LEAVING = ("wire:empty", "wire:truncated")  # errors of ours that any body has which is left too early
 
 Place = tuple[str, ...]
 """Where a JSON value stands: the label of its event, then keys, `[*]` for the items of a list, `<type>` for an object of a type, `*` for a key made
@@ -110,11 +112,14 @@ class _Take:
         return self.stream.exchange.ending.kind != "complete" or bool(self.reply and self.reply.errors)
 
     @property
-    def framing(self) -> str | None:
-        """Its name; None for an empty body."""
-        sniffer = Sniffer()
-        sniffer.feed(self.stream.body[:_HEAD])
-        return sniffer.framing
+    def left(self) -> bool:
+        return _left(self.stream)
+
+    @property
+    def errors(self) -> dict[str, None]:
+        """The kinds of its errors, but for those that come of leaving."""
+        kinds = dict.fromkeys(error.type for error in self.reply.errors) if self.reply else {}
+        return {kind: None for kind in kinds if not (self.left and kind in _OF_LEAVING)}
 
     def count(self, place: Place, type_: str = "") -> int:
         types = self.seen.get(place, {})
@@ -134,9 +139,39 @@ class _Take:
         usage = self.where(UsageUpdate)
         return frozenset({0, *(at for found in once for at in found[:1]), *usage[:1], *usage[-1:]})
 
+    def says(self, number: int, kinds: type[Delta] | tuple[type[Delta], ...]) -> bool:
+        """Does the event say something of these kinds?"""
+        return any(isinstance(said, kinds) for said in self.events[number].said)
+
     def where(self, kind: type[Delta]) -> list[int]:
         """The events that say something of this kind."""
-        return [at for at, event in enumerate(self.events) if any(isinstance(said, kind) for said in event.said)]
+        return [number for number in range(len(self.events)) if self.says(number, kind)]
+
+
+def _left(stream: Stream) -> bool:
+    """Did the client leave before the end?"""
+    return stream.exchange.ending.kind == "closed"
+
+
+def _framing(stream: Stream) -> str | None:
+    """Its name; None for an empty body."""
+    sniffer = Sniffer()
+    sniffer.feed(stream.body[:_HEAD])
+    return sniffer.framing
+
+
+def _spoken(stream: Stream) -> str | None:
+    try:
+        return stream.spoken
+    except UnknownDialect:
+        return None
+
+
+def _understood(stream: Stream, other: Stream) -> Stream:
+    """What the client left too early to tell its dialect is read in that of the other."""
+    if _left(stream) and _spoken(stream) is None and _spoken(other) is not None:
+        return Stream(stream.exchange, _spoken(other))
+    return stream
 
 
 def _takes(*streams: Stream) -> list[_Take]:
@@ -184,11 +219,13 @@ def _is_aside(delta: Delta) -> bool:
 
 
 def _unknown(stream: Stream) -> Iterator[_Event]:
+    if _left(stream) and _framing(stream) == "jsonlines":
+        return  # the first line of many, or part of one value: nobody can tell
     try:
         yield _Event(_BODY, jsontext.parse(stream.body))
     except ValueError:
         for frame in stream.frames:
-            if frame.data is not None:
+            if frame.data is not None and not (_left(stream) and frame.problem):
                 line = "" if frame.event == "message" else frame.event
                 name, value = _opened(frame)
                 yield _Event(_label(line or name), value, line=line)
@@ -286,15 +323,13 @@ def _envelope(before: _Take, after: _Take) -> Iterator[str]:
     for name, recorded, now in zip(
         ("status", "content-type", "dialect", "ending"), _outside(before), _outside(after), strict=True
     ):
-        if recorded != now:
+        if recorded != now and not (name == "ending" and after.left):
             yield f"{name}: recorded {recorded}, now {now}"
-    had, has = (
-        dict.fromkeys(error.type for error in take.reply.errors) if take.reply else {} for take in (before, after)
-    )
-    if before.spoken == after.spoken and len({before.framing, after.framing} - {None}) > 1:
-        yield f"framing: recorded {before.framing}, now {after.framing}"
-    yield from (f"error {kind} went" for kind in had if kind not in has)
-    yield from (f"error {kind} came" for kind in has if kind not in had)
+    had, has = _framing(before.stream), _framing(after.stream)
+    if before.spoken == after.spoken and len({had, has} - {None}) > 1:
+        yield f"framing: recorded {had}, now {has}"
+    yield from (f"error {kind} went" for kind in before.errors if kind not in after.errors and not after.left)
+    yield from (f"error {kind} came" for kind in after.errors if kind not in before.errors)
 
 
 def _outside(take: _Take) -> tuple[str, ...]:
@@ -382,7 +417,8 @@ def _presence(before: _Take, after: _Take, place: Place) -> Iterator[str]:
 def _lacked(has: _Take, lacks: _Take, place: Place) -> int:
     """In how many objects of `lacks` a field is missing that all the objects of `has` have; 0 where that says nothing.
 
-    It says something if these are too many for chance, and nothing if another field stands in its stead, or what the model chose.
+    It says something if these are too many for chance, and nothing if another field stands in its stead, or what the model chose, or where they are of
+    the lifecycle that `has` did not come to.
     """
     parent = place[:-1]
     objects, others = has.count(parent, "object"), lacks.count(parent, "object")
@@ -392,7 +428,9 @@ def _lacked(has: _Take, lacks: _Take, place: Place) -> int:
     without = set(lacks.seen[parent]["object"]) - set(lacks.numbers(place))
     beside = (other for other in lacks.seen if other[:-1] == parent and other not in has.seen)
     instead = {number for other in beside for number in lacks.numbers(other)}
-    if without and (without <= instead or _chosen(lacks, without, has)):
+    unreached = tuple(kind for kind in _LIFECYCLE.values() if not has.where(kind)) if has.cut else ()
+    counted = {number for number in without if not lacks.says(number, unreached)}
+    if without and (counted <= instead or _chosen(lacks, counted, has)):
         return 0
     return missing if (1 - missing / others) ** objects < _RARE else 0
 
@@ -460,9 +498,9 @@ def _lifecycle(take: _Take) -> dict[str, int]:
 
 
 def _usage_moved(before: _Take, after: _Take) -> list[str]:
-    """The last usage against the finish reason: a client that stops reading there, or looks there, misses it."""
+    """The last usage against the finish reason: a client that stops reading there, or looks there, misses it. Which is the last, the end alone tells."""
     had, has = _usage_came(before), _usage_came(after)
-    moved = had and has and had != has
+    moved = had and has and had != has and not (before.cut or after.cut)
     return [f"order: the last usage came {had} the finish reason, now {has} it"] if moved else []
 
 

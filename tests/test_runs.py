@@ -304,6 +304,16 @@ def test_what_runs(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (asked("openai-chat", body, monkeypatch) < 20) is (case in NOISY)
 
 
+def test_a_call_that_goes_on_behind_the_finish_reason_is_open_again() -> None:
+    data = [OPEN, *map(call, ['{"a"', ":", "[", "1"]), FINISH, *map(call, [",", "2", "]", "}"])]
+    body = b"".join(sse.encode(each).raw for each in data)
+    agree([body])
+    assembler = Assembler("openai-chat")
+    assembler.feed_bytes(body)
+    (open_again,) = assembler.result().incomplete_tool_calls
+    assert open_again.arguments_text == '{"a":[1,2]}'
+
+
 class Shouting(Ollama):
     """A dialect of somebody else, to whom a text is not only a text."""
 

@@ -35,8 +35,7 @@ def parsed(data: bytes) -> Callable[[], object]:
     return parse
 
 
-def whole(name: str, size: int) -> Runs:
-    data = bodies.body(name, size)
+def whole(data: bytes) -> Runs:
     assert assemble(data).complete
     return {OURS: run(lambda: assemble(data)), "jiter per event": run(parsed(data))}
 
@@ -162,10 +161,11 @@ def boto3_events(reads: Sequence[bytes]) -> str:
 
 
 CHAT, ANTHROPIC = "openai-chat", "anthropic"
+OPENAI = {"openai helper": openai_helper, "openai loop": openai_loop}
 
 # The helpers take seconds for what takes us a fraction of one, and litellm's longer than its stream is worth waiting for.
 AGAINST: Sequence[tuple[str, float, Mapping[str, Callable[[Sequence[bytes]], str]], tuple[Target, ...]]] = (
-    (CHAT, 10, {"openai helper": openai_helper, "openai loop": openai_loop}, (Target("openai helper", 1 / 40),)),
+    (CHAT, 10, OPENAI, (Target("openai helper", 1 / 40),)),
     (CHAT, 1, {"litellm builder": litellm_builder}, (Target("litellm builder", 1 / 40),)),
     (ANTHROPIC, 10, {"anthropic helper": anthropic_helper}, (Target("anthropic helper", 1 / 30),)),
 )
@@ -174,11 +174,17 @@ ROWS: Sequence[Row] = (
     *(
         contest(
             f"bytes to Reply, {name}, {size} MB at once",
-            lambda name=name, size=size: whole(name, size * bodies.MEGABYTE),
+            lambda name=name, size=size: whole(bodies.body(name, size * bodies.MEGABYTE)),
             (Target("jiter per event", 3.5),),
             rounds=5,
         )
         for name, size in ((CHAT, 10), (ANTHROPIC, 10), ("openai-responses", 2), ("gemini", 2))
+    ),
+    contest(
+        "bytes to Reply, openai-chat with a random pad in every event, 10 MB at once",
+        lambda: whole(bodies.padded(10 * bodies.MEGABYTE)),
+        (Target("jiter per event", 3.5),),
+        rounds=5,
     ),
     *(
         contest(

@@ -87,6 +87,18 @@ def body(name: str, size: int) -> bytes:
 
 
 @cache
+def padded(size: int) -> bytes:
+    """OpenAI's chat as it pads every event since 2025, so that its length says nothing of the text: no two events are alike but for the text."""
+    random = Random(2)
+    pads = ("".join(random.choices(_LETTERS, k=random.randint(1, 12))).encode() for _ in range(size))
+    marked = (
+        event if b"[DONE]" in event else event[:-3] + b',"obfuscation":"%b"}\n\n' % next(pads)
+        for event in stream("openai-chat", size)
+    )
+    return b"".join(marked)
+
+
+@cache
 def one_call(size: int) -> bytes:
     """A tool call with `size` bytes of arguments, in pieces of about ten, from OpenAI."""
     text = json.dumps({"rows": [f"row {number}" for number in range(size // 14)]})

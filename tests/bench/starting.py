@@ -62,13 +62,14 @@ for number in range(rounds):
     for name in list(runs)[::-1 if number % 2 else 1]:
         receive, send = os.pipe()
         if not os.fork():
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(os.open("said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
             began = time.process_time()
-            assert pytest.main(["-q", "-p", "no:cacheprovider", *runs[name]]) == 0
+            failed = pytest.main(["-q", "-p", "no:cacheprovider", *runs[name]])
             os.write(send, str(time.process_time() - began).encode())
-            os._exit(0)
+            os._exit(failed)
         os.close(send)
-        os.wait()
+        if os.wait()[1]:
+            sys.exit(open("said.txt").read())
         best[name] = min(best[name], float(os.read(receive, 99)))
         os.close(receive)
 print(json.dumps(best))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -20,13 +22,16 @@ class Provider:
     def __init__(self) -> None:
         self.text = "Low tide."
         self.old, self.new = b"", b""
-        self.busy = 0
+        self.busy, self.status = 0, 200
         self.url = ""
 
     def __call__(self, request: Request) -> Exchange:
         if self.busy:
             self.busy -= 1
             return Exchange(request, 503, (), ())
+        if self.status != 200:
+            error = Read(0, b'{"error":{"message":"no"}}')
+            return Exchange(request, self.status, (("content-type", "application/json"),), (error,))
         reply = Reply((TextPart(self.text),), "stop", Usage(3, 4, 7), ended=True)
         exchange = synthesize(reply, "openai-chat", request=request).exchange
         reads = tuple(Read(0, read.data.replace(self.old, self.new)) if self.old else read for read in exchange.reads)
@@ -106,6 +111,108 @@ def test_failures_that_were_retried_are_not_compared(provider: Provider, path: P
     assert [each.status for each in tape.responses] == [503, 200]
 
 
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (401, "status: recorded 200, now 401; is the key right?"),
+        (403, "status: recorded 200, now 403; is the key right?"),
+        (404, "status: recorded 200, now 404"),
+        (429, "status: recorded 200, now 429"),
+        (500, "status: recorded 200, now 500"),
+    ],
+)
+def test_code_that_takes_an_error_for_an_answer_hides_nothing(
+    provider: Provider, path: Path, status: int, line: str
+) -> None:
+    provider.status = status
+    with pytest.raises(Drifted) as caught, use(path, mode="compare"):
+        provider.ask()
+    assert f"  POST {provider.url}/v1/chat/completions: {line}" in caught.value.what.splitlines()
+
+
+def test_a_refusal_of_what_is_not_recorded_is_told(provider: Provider, path: Path) -> None:
+    provider.status = 401
+    with pytest.raises(Drifted) as caught, use(path, mode="compare"):
+        provider.ask("Where?")
+    assert "nothing is recorded to compare it with (status 401; is the key right?)" in caught.value.what
+
+
+def test_a_challenge_that_was_recorded_is_compared_as_such(provider: Provider, tmp_path: Path) -> None:
+    provider.status = 401
+    with use(tmp_path / "x.yaml", mode="once", keep_failures=True):
+        provider.ask()
+    with use(tmp_path / "x.yaml", mode="compare") as tape:
+        provider.ask()
+    assert [line.partition("completions: ")[2] for line in tape.remarks] == ["the wire shape is the recorded one"]
+
+
+def insist(provider: Provider) -> None:
+    for _ in range(2):
+        with suppress(httpx2.ConnectError):
+            provider.ask()
+
+
+def test_a_provider_that_was_not_reached_fails_unless_the_client_came_through(tmp_path: Path) -> None:
+    path, provider = tmp_path / "x.yaml", Provider()
+    with serve(provider, paced=False) as server, use(path, mode="once"):
+        provider.url = server.url
+        provider.ask()
+    with pytest.raises(Drifted) as caught, use(path, mode="compare") as tape:
+        insist(provider)
+    line = f"POST {provider.url}/v1/chat/completions: no response came (ConnectError)"
+    assert caught.value.what.splitlines()[1:] == [f"  {line}"]
+    assert caught.value.mend == "see that the provider can be reached"
+    assert tape.remarks == (f"{path}: {line}",)
+
+    with use(path, mode="compare") as tape:
+        with pytest.raises(httpx2.ConnectError):
+            provider.ask()
+        with serve(provider, port=urlsplit(provider.url).port, paced=False):
+            provider.ask()
+    assert [line.partition("completions: ")[2] for line in tape.remarks] == ["the wire shape is the recorded one"]
+
+
+def test_recordings_that_nothing_asked_for_are_told(provider: Provider, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    for test, questions in (("one", ["Who?", "When?", "When?"]), ("other", ["Where?"])):
+        with use(path, mode="once", test=test):
+            for question in questions:
+                provider.ask(question)
+    with use(path, mode="compare", test="one", unplayed="error") as tape:
+        provider.ask()
+    named = f"(POST {provider.url}/v1/chat/completions)"
+    assert [line for line in tape.remarks if "not asked" in line] == [
+        f"{path}: interaction 1 {named}: not asked for, so not compared",
+        f"{path}: interaction 3 {named}: not asked for, so not compared",
+    ]
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["nothing", "only its recording"])
+def test_a_test_that_asks_nothing_has_compared_nothing(path: Path, reads: bool) -> None:
+    with pytest.raises(Drifted, match="asked nothing") as caught, use(path, mode="compare") as tape:
+        assert not reads or tape.reply.text == "Low tide."
+    assert "--deselect" in caught.value.mend
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_a_client_that_leaves_early_compares_what_it_has_read(provider: Provider, path: Path, reads: int) -> None:
+    def ask() -> None:
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "When?"}]}
+        with httpx2.stream("POST", f"{provider.url}/v1/chat/completions", json=body) as response:
+            for _, _ in zip(range(reads), response.iter_raw(40), strict=False):
+                pass
+
+    with use(path, mode="compare") as tape:
+        ask()
+    told = "the wire shape is the recorded one, as far as it was read"
+    assert sum(told in line for line in tape.remarks) == 1
+    provider.old, provider.new = b"data: {", b'data: {"new":1,'
+    if reads:
+        with pytest.raises(Drifted, match=r"field new came \(number\)"), use(path, mode="compare"):
+            ask()
+
+
 def test_secrets_are_in_no_line(provider: Provider, path: Path) -> None:
     provider.text = "The key is sk-abcdefghijklmnopqrstuvwxyz0123456789."
     with use(path, mode="compare") as tape:
@@ -128,7 +235,9 @@ def test_it():
 
 def test_with_pytest(pytester: pytest.Pytester, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROVIDER", f"{provider.url}/v1/chat/completions")
-    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:asyncio -p no:randomly -p no:rerunfailures\n")
+    pytester.makeini(
+        "[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:asyncio -p no:randomly -p no:rerunfailures\n"
+    )
     pytester.makepyfile(TEST)
     pytester.runpytest_inprocess("--stream-record=once").assert_outcomes(passed=1)
     same = pytester.runpytest_inprocess("--stream-record=compare")
@@ -145,6 +254,42 @@ def test_with_pytest(pytester: pytest.Pytester, provider: Provider, monkeypatch:
     failed.stdout.fnmatch_lines(["*AssertionError*", "*logprobs*"])
 
 
+LEFT_OPEN = """
+import os
+import httpx2
+import pytest
+
+OPEN = []
+
+@pytest.mark.stream_cassette
+def test_it():
+    client = httpx2.Client()
+    response = client.send(client.build_request("POST", os.environ["PROVIDER"], json={"stream": True}), stream=True)
+    text = response.iter_text()
+    while "[DONE]" not in next(text):
+        pass
+    OPEN.append((client, response, text))
+"""
+
+
+def test_a_response_that_is_still_open_at_the_end_of_the_test_is_compared(
+    pytester: pytest.Pytester, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER", f"{provider.url}/v1/chat/completions")
+    pytester.makeini(
+        "[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:asyncio -p no:randomly -p no:rerunfailures\n"
+    )
+    pytester.makepyfile(LEFT_OPEN)
+    pytester.runpytest_inprocess("--stream-record=once").assert_outcomes(passed=1)
+    same = pytester.runpytest_inprocess("--stream-record=compare")
+    same.assert_outcomes(passed=1)
+    same.stdout.fnmatch_lines(["*: the response was neither read to its end nor closed*"])
+    provider.old, provider.new = b'"index":0', b'"index":0,"logprobs":null'
+    drifted = pytester.runpytest_inprocess("--stream-record=compare")
+    drifted.assert_outcomes(failed=1)
+    drifted.stdout.fnmatch_lines(["*Drifted*", "*logprobs*"])
+
+
 @pytest.mark.parametrize(
     ("options", "marker"),
     [
@@ -159,7 +304,9 @@ def test_the_pace_is_a_setting_like_others(
     pytester: pytest.Pytester, provider: Provider, monkeypatch: pytest.MonkeyPatch, options: list[str], marker: str
 ) -> None:
     monkeypatch.setenv("PROVIDER", f"{provider.url}/v1/chat/completions")
-    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:asyncio -p no:randomly -p no:rerunfailures\n")
+    pytester.makeini(
+        "[pytest]\naddopts = -p no:cacheprovider -p no:xdist -p no:asyncio -p no:randomly -p no:rerunfailures\n"
+    )
     pytester.makepyfile(TEST.replace("stream_cassette\n", f"stream_cassette({marker})\n"))
     result = pytester.runpytest_inprocess("--stream-record=once", *options)
     wins = any(option in ("--stream-timing=x0", "--stream-timing=recorded") for option in options)

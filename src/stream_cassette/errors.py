@@ -100,7 +100,7 @@ class AssembledDiffers(StreamCassetteError):
 
 
 class Drifted(StreamCassetteError):
-    """What the provider streams now has another wire shape than the recording; `what` has a line for each difference."""
+    """What the provider streams now has another wire shape than the recording, or could not be compared; `what` has a line for each difference."""
 
 
 class SnapshotError(StreamCassetteError):

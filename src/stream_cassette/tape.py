@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 from urllib.parse import urlsplit
 
-from stream_cassette.drift import Drift, drift
+from stream_cassette.comparing import Compared, compared
 from stream_cassette.errors import (
     AssembledDiffers,
     CassetteError,
@@ -133,6 +133,7 @@ class Tape:
         self._cut_short: tuple[str, bool] | None = None
         self._shown = False
         self._takes: list[Player | Recorder] = []
+        self._open: list[Response] = []
         self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
         self._saver = Saver(path, test, self._settled)
@@ -358,14 +359,17 @@ class Tape:
     @property
     def unplayed(self) -> tuple[str, ...]:
         """The test's own recorded interactions that nothing asked for, a line each; empty where the test made no request but read them, and in
-        the mode `compare`, where nothing is played."""
+        the mode `compare`, where nothing is played and `remarks` tell it."""
         if self.mode == "compare":
             return ()
         return tuple(
             f"{self.path}, {slot.name}"
             for slot in self._shelf.slots
-            if self._played and slot not in self._played and slot.recorded.interaction.test == self.test
+            if self._played and slot not in self._played and self._is_own(slot)
         )
+
+    def _is_own(self, slot: Slot) -> bool:
+        return slot.recorded.interaction.test == self.test
 
     def check_unplayed(self) -> None:
         """Raises `Unplayed` if there are `unplayed` interactions."""
@@ -407,34 +411,42 @@ class Tape:
                 )
 
     @cached_property
-    def _drifts(self) -> tuple[tuple[Recorder, Drift | None], ...]:
-        """What came in the mode `compare`, and how it differs from its recording; None where there is none. Empty in other modes."""
-        takes = [take for take in self._takes if isinstance(take, Recorder)] if self.mode == "compare" else []
-        left_out = set().union(*self._failures(takes))
-        finished = [take for take in takes if take.finished and take not in left_out]
-        slots = [self._shelf.reserve(self._scrubbing.request(take.request)) for take in finished]
-        return tuple(
-            (take, drift(slot.recorded.stream, take.stream) if slot else None)
-            for take, slot in zip(finished, slots, strict=True)
-        )
+    def _compared(self) -> tuple[Compared, ...]:
+        """What was asked in the mode `compare`, but for the failures that the client mended by asking again. A response that nobody closed ends here."""
+        takes = self._ended()
+        mended, _ = self._failures(takes)
+        asked = [take for take in takes if take not in mended]
+        return tuple(compared(take, self._shelf.reserve(self._scrubbing.request(take.request))) for take in asked)
 
-    def _drift_lines(self, *, shape_only: bool) -> list[str]:
-        lines = []
-        for take, found in self._drifts:
-            said = ["nothing is recorded to compare it with"] if found is None else list(found.shape)
-            if found is not None and not shape_only:
-                said = [*(said or ["the wire shape is the recorded one"]), *found.assembled]
-            lines += [f"{self._named(take)}: {line}" for line in said]
-        return lines
+    def _compare_remarks(self) -> list[str]:
+        lines = [f"{self._named(each.take)}: {line}" for each in self._compared for line in each.lines]
+        asked = {each.slot.number for each in self._compared if each.slot}
+        left = [slot for slot in self._shelf.slots if slot.number not in asked]
+        lines += [f"{each.name}: not asked for, so not compared" for each in left if self._is_own(each)]
+        return [*dict.fromkeys(lines)]
 
     def check_drift(self) -> None:
-        """Raises `Drifted` if what the provider streamed in the mode `compare` has another wire shape than the recording."""
+        """In the mode `compare`, raises `Drifted` if what the provider streamed has another wire shape than the recording, or could not be compared.
+
+        That is so for each request without a response or without a recording, and where nothing was asked at all.
+        """
         __tracebackhide__ = True
-        if lines := self._drift_lines(shape_only=True):
+        if self.mode != "compare":
+            return
+        if not self._compared:
             raise Drifted(
-                "\n  ".join(["what the provider streams now is not what was recorded", *lines]),
+                "the provider was asked nothing, so nothing was compared with what is recorded",
                 where=str(self.path),
-                mend=f"see that your code takes the new shape, then record again:\n{self._again}",
+                mend="see that the code under test makes its requests while the tape is open; leave out of such a run (pytest: --deselect) what only reads "
+                "a recording",
+            )
+        if lines := [f"{self._named(each.take)}: {line}" for each in self._compared for line in each.shape]:
+            raise Drifted(
+                "\n  ".join(["what the provider streams now is not what was recorded", *dict.fromkeys(lines)]),
+                where=str(self.path),
+                mend=f"see that your code takes the new shape, then record again:\n{self._again}"
+                if any(each.take.status for each in self._compared)
+                else "see that the provider can be reached",
             )
 
     # ------------------------------------------------------------------------------------------------------- opening and closing
@@ -471,14 +483,11 @@ class Tape:
             self._closed = True
         if os.getpid() != self._pid:
             return
+        takes = self._ended()
         self.remarks = tuple(f"{self.path}: {remark}" for remark in self._leaked())
-        takes = [take for take in self._takes if isinstance(take, Recorder)]
-        if not takes:
-            return
-        for take in takes:
-            take.end(CLOSED)
         if self.mode == "compare":
-            self.remarks += tuple(f"{self.path}: {line}" for line in self._drift_lines(shape_only=False))
+            self.remarks += tuple(f"{self.path}: {line}" for line in self._compare_remarks())
+        if not takes or self.mode == "compare":
             return
         mended, refused = self._failures(takes)
         recorded: dict[Recorder, Interaction] = {}
@@ -510,9 +519,17 @@ class Tape:
         if failure is not None:
             raise unsaved(self.path, "an exchange could not be made fit for a file", failure) from failure
 
+    def _ended(self) -> list[Recorder]:
+        """What was asked of the network; what is open of it ends here."""
+        self._open += [each for each in self.responses if each.state == "open"]
+        takes = [take for take in self._takes if isinstance(take, Recorder)]
+        for take in takes:
+            take.end(CLOSED)
+        return takes
+
     def _leaked(self) -> list[str]:
         """What a person should know of responses that hold a connection for ever; a test that failed in between could not help it."""
-        left = [each for each in self.responses if each.state == "open"] if self._cut_short is None else []
+        left = self._open if self._cut_short is None else []
         return [
             f"{each.request.method} {self._scrubbing.stored(each.request).url}: the response was neither read to its end nor closed "
             f"(reads taken: {each.reads}); close it, or use a with block"

@@ -18,7 +18,7 @@ from stream_cassette import Stream
 from stream_cassette.cassette import update
 from stream_cassette.cli import diff_command, main
 from stream_cassette.cli.diff_command import partners
-from stream_cassette.model import Cassette, Interaction, Request
+from stream_cassette.model import Cassette, Ending, Interaction, Read, Request
 from stream_cassette.mutate import DropUsage, Refragment, UnknownEvents, mutate
 from stream_cassette.stream import assembled
 from streams import CALLS, EVERY, REQUEST
@@ -95,6 +95,17 @@ def test_what_drifted_and_what_was_said_otherwise(tmp_path: Path, capsys: pytest
     ]
     assert main(["diff", other, one]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == f"{one}: interaction 4 has no partner: POST {URL}"
+
+
+def test_a_recording_that_its_client_left_early_has_the_same_shape(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = replace(CALLS.exchange, reads=(Read(0, CALLS.body[:30]),), ending=Ending("closed"))
+    one, other = kept(tmp_path / "a.yaml", CALLS), str(tmp_path / "b.yaml")
+    update(Path(other), lambda _: Cassette((Interaction(begun, "t"),), at="2026-11-30T00:00:00Z", by="x"))
+    for order in ([one, other], [other, one]):
+        assert main(["diff", *order]) == 0
+        assert "  the wire shape is the same\n" in capsys.readouterr().out
 
 
 def test_it_is_told_to_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -371,7 +371,7 @@ STEADY: dict[str, tuple[Stream, Stream]] = {
     "what the provider did then": (typed(START, OPEN, ERROR), cut(HELLO, 1, ending="closed")),
     "that it left a stream of no known dialect": (
         stream(event({"output": "a"}, "output"), event({"end": True}, "done")),
-        left(stream(event({"output": "a"}, "output"), event({"output": "b"}, "output")), 45),
+        left(stream(event({"output": "a"}, "output"), event({"output": "b"}, "output")), 62),
     ),
     "that it left lines of no known dialect": (
         stream(b'{"output":"a"}\n{"output":"b"}\n', headers=JSON),

@@ -16,6 +16,7 @@ FLOORS: list[list[str]] = [
     ["errors", "model"],
     [
         "files",
+        "headers",
         "paths",
         "literals",
         "yamltext",

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 import pytest_recording.plugin  # before VCR, whose assertions it has rewritten
+import requests
 import vcr.request
 import vcr.serialize
 from hypothesis import given
 from hypothesis import strategies as st
 from vcr.serializers import jsonserializer, yamlserializer
 
-from stream_cassette import serve, synthesize
+from stream_cassette import serve, synthesize, use
 from stream_cassette.cassette import dumps, load, loads
 from stream_cassette.cli import main
 from stream_cassette.errors import CassetteError, StreamCassetteError
@@ -370,6 +371,29 @@ def test_an_http_archive(tmp_path: Path) -> None:
 def test_what_an_http_archive_may_leave_out(tmp_path: Path, changes: Any, asked: bytes, answered: bytes) -> None:
     exchange = only(read(har_file(tmp_path / "a.har", entry(**changes)))).exchange
     assert (exchange.request.body, exchange.body) == (asked, answered)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("text/event-stream\ntext/event-stream", ["text/event-stream"] * 2),
+        ("text/event-stream;\r\n  charset=utf-8\r\na/b", ["text/event-stream; charset=utf-8", "a/b"]),
+        ("\ntext/event-stream\0\n", ["text/event-stream "]),
+        ("text/event-stream\r\n\r\ndata: x", ["text/event-stream", "data: x"]),
+    ],
+)
+def test_headers_of_one_name_that_an_http_archive_joins(tmp_path: Path, value: str, found: list[str]) -> None:
+    """Chrome does so with line ends, of requests too; on a wire they would end the headers."""
+    fields = [{"name": "content-type", "value": value}, {"name": "etag", "value": "x"}]
+    har = har_file(tmp_path / "a.har", entry(response__headers=fields, request__headers=fields))
+    save(tmp_path / "a.yaml", read(har).cassette)
+    (interaction,) = load(tmp_path / "a.yaml").interactions
+    said = tuple(("content-type", each) for each in found)
+    assert interaction.exchange.headers == (*said, ("etag", "x"))
+    assert interaction.exchange.request.headers == said
+    with use(tmp_path / "a.yaml"):
+        response = requests.post(URL, json={"stream": True}, timeout=5)
+    assert (response.content, response.headers["content-type"]) == (CHAT, ", ".join(found))
 
 
 @pytest.mark.parametrize(

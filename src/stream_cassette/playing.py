@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stream_cassette.errors import RecordingTooShort, StreamCassetteError, TapeError
+from stream_cassette.headers import MEND, unfit
 from stream_cassette.model import Ending, Exchange, Response, ResponseState
 from stream_cassette.recording import Clock
 from stream_cassette.stream import Stream
@@ -19,7 +20,8 @@ _LINGER = 5.0
 class Player:
     """Gives one recorded exchange back, read by read: a door calls `start`, then `pause` and `read` in turn, and `close`.
 
-    `pace` is what the recorded times are multiplied by; with 0 nothing waits.
+    `pace` is what the recorded times are multiplied by; with 0 nothing waits. Reads without a byte, which only an exchange made by hand has, are passed
+    over. Raises `TapeError`, noted on the tape, for a header that HTTP cannot carry: it would break the wire of one client and not that of another.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class Player:
         clock: Clock = time.monotonic,
         pace: float = 0,
     ) -> None:
-        self.stream, self.exchange = stream, stream.exchange
+        self.stream, self.exchange = stream, _sound(stream.exchange)
         self.read_to_end = False
         """Whether the code under test met the recorded ending."""
         self.closed_early = False
@@ -43,6 +45,10 @@ class Player:
         self._started_at = 0.0
         self._given = 0
         self._overdue = False
+        if problem := next(filter(None, (unfit(*each) for each in self.exchange.headers)), ""):
+            error = TapeError(problem, where=where, mend=MEND)
+            note(error)
+            raise error
 
     def start(self) -> None:
         """The client has the response headers; the times of the reads count from now."""
@@ -97,6 +103,13 @@ class Player:
         """How the client took it so far."""
         state: ResponseState = "ended" if self.read_to_end else "closed" if self.closed_early else "open"
         return Response(self.exchange.request, self.exchange.status, self._given, state)
+
+
+def _sound(exchange: Exchange) -> Exchange:
+    """The exchange without empty reads: to HTTP/1.1 an empty chunk is the end."""
+    if all(read.data for read in exchange.reads):
+        return exchange
+    return replace(exchange, reads=tuple(read for read in exchange.reads if read.data))
 
 
 def hurried(exchange: Exchange) -> Exchange:

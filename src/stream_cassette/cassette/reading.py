@@ -17,6 +17,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from .. import framing, yamltext
 from ..dialects import dialect
 from ..errors import CassetteError, UnknownDialect
+from ..headers import MEND, unfit
 from ..model import Cassette, Ending, EndingError, EndingKind, Exchange, Headers, Interaction, Read, Request
 from ..yamltext import (
     Fault,
@@ -264,14 +265,21 @@ def _headers(node: Node) -> Headers:
         pairs = [items(item, "a header") for item in node.value]
         if wrong := next((item for item, pair in zip(node.value, pairs, strict=True) if len(pair) != 2), None):
             raise Fault("a header in a list is [name, value]", wrong)
-        return tuple((string(key, "a header name"), string(value, "a header")) for key, value in pairs)
+        return tuple(_header(string(key, "a header name"), value) for key, value in pairs)
     if not isinstance(node, MappingNode):
         raise Fault(f"headers must be a mapping or a list of pairs, not {shown(node)}", node)
     return tuple(
-        (key.value, string(item, f"the header {key.value!r}"))
+        _header(key.value, item)
         for key, value in node.value
         for item in (value.value if isinstance(value, SequenceNode) else [value])
     )
+
+
+def _header(name: str, node: Node) -> tuple[str, str]:
+    value = string(node, f"the header {name!r}")
+    if problem := unfit(name, value):
+        raise Fault(problem, node, MEND)
+    return name, value
 
 
 def _assembled(node: Node) -> dict[str, Any]:

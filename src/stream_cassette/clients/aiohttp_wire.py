@@ -235,7 +235,11 @@ def _headers(message: RawResponseMessage, *, decoded: bool) -> Headers:
 
 async def played(connector: BaseConnector, req: ClientRequest, player: Player) -> Connection:
     """A connection whose other end is the recording. It is never pooled."""
-    await asyncio.sleep(0)  # as waiting for the network does, it lets other tasks run
+    try:
+        await asyncio.sleep(0)  # as waiting for the network does, it lets other tasks run
+    except BaseException:
+        player.close()  # nobody got the response
+        raise
     loop = asyncio.get_running_loop()
     protocol = _Playing(loop, req, player)
     # A session that is closed closes it, too.
@@ -261,6 +265,7 @@ class _Playing(ResponseHandler):
         self._player = player
         self._patience: float | None = None
         self._timed = False
+        self._answered = False
         self.force_close()
         _Nowhere(self).connected()
 
@@ -272,10 +277,16 @@ class _Playing(ResponseHandler):
         self._timed = timer is not None and not isinstance(timer, TimerNoop)
         super().set_response_params(timer=timer, **params)
 
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if not self._answered:
+            self._player.close()  # nobody got the response
+        super().connection_lost(exc)
+
     async def read(self) -> _Answer:
         if (writer := self._req._writer) is not None:
             await asyncio.wait([writer])  # a server answers when it has heard the question
         exchange = self._player.exchange
+        self._answered = True
         self.data_received(_head(exchange))
         message, body = await super().read()
         told = _told(message, headers_of(exchange))

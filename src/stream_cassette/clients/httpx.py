@@ -68,7 +68,11 @@ def _async_handler(library: Any, original: Callable[..., Any]) -> Callable[..., 
         await request.aread()
         take = tape.open(_request(request))
         if isinstance(take, Player):
-            await _wait(0)
+            try:
+                await _wait(0)
+            except BaseException:
+                take.close()  # nobody got the response
+                raise
             return _response(library, take, replayed(library, take, _patience(request)))
         try:
             response = await original(self, _sent(library, request))
@@ -109,7 +113,7 @@ def _sent(library: Any, request: Any) -> Any:
 
 def _response(library: Any, player: Player, stream: Any) -> Any:
     exchange = player.exchange
-    headers = [(name.encode(), value.encode()) for name, value in headers_of(exchange)]
+    headers = [(name.encode(), value.encode(errors="surrogateescape")) for name, value in headers_of(exchange)]
     return library.Response(exchange.status, headers=headers, stream=stream, extensions={"http_version": b"HTTP/1.1"})
 
 

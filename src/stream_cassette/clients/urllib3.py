@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 from stream_cassette.clients.doors import CLOSED, headers_of, patched
 from stream_cassette.errors import TapeError
+from stream_cassette.headers import separated
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Request
 from stream_cassette.playing import Player
 from stream_cassette.recording import Recorder
@@ -65,8 +66,12 @@ def _maker(library: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         take = tape.open(Request(method.upper(), _address(library, self, url), _headers(headers), content))
         if isinstance(take, Player):
             conn = _connection(library, self, take)
-            with _taking():
-                return original(self, conn, method, url, body=body, headers=headers, **options)
+            try:
+                with _taking():
+                    return original(self, conn, method, url, body=body, headers=headers, **options)
+            except BaseException:
+                take.close()  # nobody got the response
+                raise
 
         def live(**more: Any) -> Any:
             with _taking():
@@ -120,7 +125,7 @@ def _address(library: Any, pool: Any, url: str) -> str:
 
 
 def _headers(headers: Mapping[Any, Any]) -> Headers:
-    return tuple((_text(name).lower(), _text(value)) for name, value in headers.items())
+    return separated(tuple((_text(name).lower(), _text(value)) for name, value in headers.items()))
 
 
 def _text(value: Any) -> str:
@@ -441,7 +446,10 @@ class _Played(_Wire):
             raise TimeoutError("timed out")
         if ending.error == "read":
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-        return b"0\r\n\r\n" if ending == COMPLETE and self._left is None else b""
+        if ending != COMPLETE or self._left is not None:
+            return b""
+        self._left = 0  # who reads on after the last chunk is at the end
+        return b"0\r\n\r\n"
 
     def close(self) -> None:
         self._player.close()
@@ -464,4 +472,4 @@ def _encoded(line: str) -> bytes:
     try:
         return line.encode("latin-1")
     except UnicodeEncodeError:
-        return line.encode()
+        return line.encode(errors="surrogateescape")

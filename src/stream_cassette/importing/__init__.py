@@ -12,6 +12,7 @@ from ..cassette import of_now, read_per_event, update
 from ..decoding import Undecodable, codings, decoded
 from ..errors import CassetteError
 from ..framing import frames
+from ..headers import separated
 from ..model import COMPLETE, Cassette, Headers, Interaction
 from ..recording import Recorder
 from ..redact import Redaction, Scrubbing, summary
@@ -165,11 +166,12 @@ def _seen(source: Source) -> str:
 
 def _interaction(kept: Kept, scrubbing: Scrubbing, test: str | None, told: _Told) -> Interaction:
     """The exchange, recorded as if it came now; `told` learns what there is to say."""
-    headers, body, was = _plain(kept.headers, kept.body)
+    headers, body, was = _plain(separated(kept.headers), kept.body)
+    request = replace(kept.request, headers=separated(kept.request.headers))
     reads = [read.data for read in read_per_event(body)]
     # The headers come at 0, and so do all reads, as far as anybody knows.
     times = iter([*([0.0] * len(reads)), kept.lasted_ms / 1000])
-    take = Recorder(kept.request, lambda: next(times), scrubbing)
+    take = Recorder(request, lambda: next(times), scrubbing)
     take.start(kept.status, headers)
     for data in reads:
         take.read(data)

@@ -286,6 +286,7 @@ NOISY = {
     "starts": [chunk(text).replace('"content"', '"role":"assistant","content"') for text in "abcdefgh" * 5],
     "calls": [OPEN, *map(call, "{" + '"a":1,' * 8)],
 }
+NOISY["behind the end"] = [*NOISY["starts"], "[DONE]", *NOISY["starts"]]
 READ_ONE_BY_ONE = {
     "other ids": [chunk(text, id=str(at)) for at, text in enumerate("abcdefgh" * 5)],
     "two choices": [chunk(text).replace('"index":0', f'"index":{at % 2}') for at, text in enumerate("abcdefgh" * 5)],
@@ -335,7 +336,7 @@ def test_of_a_registered_dialect_every_event_is_read() -> None:
 A = Frame(b"", '{"id":"a","choices":[{"index":0,"delta":{"content":"a"}}]}')
 
 
-OPAQUE = A._replace(data=str(A.data).replace('"content"', '"x":1,"content"'))
+SIGNED = A._replace(data=str(A.data).replace('"content"', '"reasoning_details":[{"signature":"s"}],"content"'))
 
 
 def shape(one: Frame, two: Frame, name: str = "openai-chat") -> Shape | None:
@@ -396,7 +397,7 @@ def test_the_string_that_says_it_is_found_among_equals() -> None:
         (A, A._replace(problem="cut")),
         (A, A._replace(data=None, raw=str(A.data).encode())),
         (A, A._replace(data='{"id":"a","choices":[{"index":0,"delta":{"role":"r","content":"a"}}]}')),
-        (OPAQUE, OPAQUE),
+        (SIGNED, SIGNED),
     ],
 )
 def test_frames_without_a_shape_in_common(one: Frame, two: Frame) -> None:

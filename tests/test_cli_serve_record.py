@@ -181,6 +181,61 @@ def test_a_port_of_ones_own(path: Path) -> None:
         assert stopped(process, signal.SIGTERM)[0] == 0
 
 
+KEY = "sk-proj-" + "Ab1" * 16
+
+
+def test_serving_tells_no_secrets(path: Path) -> None:
+    url = f"https://u:s3cret@api.example.com/{KEY}/x"
+    with served(cassette(path, None)) as (process, base, _):
+        said = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        for target in (f"/v1/{KEY}/x?key={KEY}", url):
+            assert b"HTTP/1.1 404 " in told_raw(base, said % target.encode())
+        status, out, err = stopped(process, signal.SIGINT)
+    assert status == 1
+    lines = [line for line in out.splitlines() if line.endswith(" 404 1 read, miss")]
+    assert [line.startswith(f"POST {start}/REDACTED") for line, start in zip(lines, ("/v1", ""), strict=True)] == [
+        True,
+        True,
+    ]
+    assert [secret for secret in (KEY, "s3cret") if secret in out + err] == []
+
+
+def told_raw(base: str, said: bytes) -> bytes:
+    host, port = base.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(said)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def test_what_is_listed_of_a_cassette_is_told_without_secrets(path: Path) -> None:
+    text = cassette(path, None).read_text()
+    path.write_text(text.replace("/v1/chat/completions", f"/{KEY}/chat"))
+    with served(path) as (process, _, lines):
+        assert lines[1].startswith("  POST /REDACTED")
+        assert lines[1].endswith("/chat")
+        assert stopped(process, signal.SIGINT)[0] == 0
+
+
+def test_a_client_that_takes_serve_for_a_proxy(path: Path) -> None:
+    with served(cassette(path, None)) as (process, url, _):
+        said = b"CONNECT api.openai.com:443 HTTP/1.1\r\nHost: api.openai.com\r\nConnection: close\r\n\r\n"
+        assert f"give the client {url} as its base URL".encode() in told_raw(url, said)
+        assert ask(url).content == CHAT.body
+        assert stopped(process, signal.SIGINT)[0] == 0
+
+
+def test_serving_what_http_cannot_carry(path: Path) -> None:
+    text = cassette(path, None).read_text()
+    path.write_text(text.replace("status: 200", "status: 100"))
+    with served(path) as (process, url, _):
+        response = ask(url)
+        status, out, err = stopped(process, signal.SIGINT)
+    what = "HTTP cannot carry the status 100"
+    assert (response.status_code, status) == (500, 2)
+    assert f"POST /v1/chat/completions 500 0 reads, {what}" in out
+    assert err.startswith(f"stream-cassette serve: {what}\n  where: the answer to POST {url}/v1/chat/completions\n")
+
+
 # ---------------------------------------------------------------------------------------------------------------------- record
 
 
@@ -219,6 +274,18 @@ def test_a_program_is_recorded(path: Path, upstream: Server, capfd: pytest.Captu
     assert third == f"stream-cassette: {path}: 1 exchange recorded"
     (recorded,) = load(path).interactions
     assert (recorded.test, recorded.exchange.request.url) == ("t", f"{upstream.url}/v1/chat/completions")
+
+
+def test_recording_tells_no_secrets(path: Path, upstream: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    base = f"{upstream.url.replace('//', '//u:s3cret@')}/{KEY}/v1?key={KEY}"
+    assert main(["record", "--upstream", base, "--to", str(path), *agent()]) == 0
+    err = capfd.readouterr().err
+    assert len(load(path).interactions) == 1
+    assert upstream.requests[0].url == f"{upstream.url}/{KEY}/v1/chat/completions"
+    assert [secret for secret in (KEY, "s3cret") if secret in err + path.read_text()] == []
+    first, second, *_ = err.splitlines()
+    assert first.startswith(f"stream-cassette: recording {upstream.url}/REDACTED")
+    assert second.startswith("stream-cassette: POST /REDACTED")
 
 
 @pytest.mark.parametrize(
@@ -305,6 +372,39 @@ def test_what_cannot_be_recorded(
 
 
 # -------------------------------------------------------------------------------------------------------------- until Ctrl-C
+
+
+STRUCK = f"""
+import os, signal, sys
+
+class Strikes:
+    def find_spec(self, name, path=None, target=None):
+        if name == struck:
+            os.kill(os.getpid(), signal.SIGINT)
+
+struck = sys.argv.pop(1)
+sys.meta_path.insert(0, Strikes())
+{OURS}
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "argparse",
+        "importlib.metadata",
+        "stream_cassette.cli.demo_command",
+        "stream_cassette.cli.textconv_command",
+        "stream_cassette.cli.choosing",
+        "stream_cassette.mutate.parsing",
+        "stream_cassette.tape",
+        "h11",
+    ],
+)
+def test_ctrl_c_while_modules_load(path: Path, module: str) -> None:
+    words = [sys.executable, "-c", STRUCK, module, "serve", str(cassette(path, None))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import pytest
 
 from stream_cassette import Reply, Tape, synthesize, use
 from stream_cassette.cassette import load
+from stream_cassette.clients import intercepted
 from stream_cassette.errors import CassetteMiss, MissingExtra, RecordingTooShort, TapeError
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Interaction, Read, Request, TextPart
 from stream_cassette.proxy import Passed, forwarding
@@ -60,7 +61,7 @@ class Gate:
         self.ready.recv(1)
         return self._given.pop(0)
 
-    def close(self) -> None:
+    def close(self, failure: Exception | None = None) -> None:
         self.ready.close()
         self._bell.close()
         self.closed.set()
@@ -206,6 +207,117 @@ def test_any_exchange_passes(path: Path, method: str, status: int) -> None:
         assert response.content == answer.body
 
 
+# ---------------------------------------------------------------------------------------------------- clients that do not read
+
+
+def silent(url: str) -> socket.socket:
+    """A client that asks for what is big and does not read."""
+    host, port = url.removeprefix("http://").split(":")
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(20)
+    client.connect((host, int(port)))
+    client.sendall(b"GET /silent HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    return client
+
+
+def body_of(client: socket.socket) -> bytes:
+    """The body that comes on a raw connection, out of its chunks."""
+    with client.makefile("rb") as file:
+        while file.readline() != b"\r\n":
+            pass
+        chunks = []
+        while size := int(file.readline(), 16):
+            chunks.append(file.read(size))
+            file.readline()
+        return b"".join(chunks)
+
+
+class Flood:
+    """Many reads, as fast as they are taken."""
+
+    torn = False
+    ready = None
+
+    def __init__(self, count: int, size: int) -> None:
+        self.size = size
+        self.left = count
+        self.given = 0
+        self.full = threading.Event()
+
+    def head(self) -> tuple[int, Headers]:
+        return 200, SSE
+
+    def pause(self) -> float:
+        if self.given >= 300:
+            self.full.set()
+        return 0
+
+    def read(self) -> bytes | Ending:
+        if not self.left:
+            return COMPLETE
+        self.left -= 1
+        self.given += 1
+        return b"%08d" % self.given * (self.size // 8)
+
+    def close(self, failure: Exception | None = None) -> None:
+        pass
+
+    @property
+    def whole(self) -> bytes:
+        return b"".join(b"%08d" % number * (self.size // 8) for number in range(1, self.given + 1))
+
+
+def test_a_client_that_does_not_read_keeps_no_other_waiting(path: Path) -> None:
+    flood = Flood(3000, 3000)
+    with recording(path, lambda request: flood if "silent" in request.url else CHAT) as (url, _, _):
+        with silent(url) as client:
+            assert flood.full.wait(20)
+            for _ in range(3):
+                assert httpx.post(f"{url}/other", content=ASK, timeout=20).content == CHAT.body
+            # What waited comes, whole and in order.
+            assert body_of(client) == flood.whole
+    assert [each.exchange.ending for each in interactions(path)] == [COMPLETE] * 4
+    assert interactions(path)[0].exchange.body == flood.whole
+
+
+def test_what_a_client_does_not_read_is_not_read_from_upstream() -> None:
+    megabytes = 50
+    floods = {name: Flood(megabytes * 16, 65536) for name in ("silent", "reads")}
+    with (
+        serve(lambda request: floods[request.url.rpartition("/")[2]]) as upstream,
+        forwarding(upstream.url) as (_, url),
+    ):
+        with silent(url) as client:
+            assert len(httpx.get(f"{url}/reads", timeout=20).content) == megabytes << 20
+            # Beyond what is let wait, sockets hold some megabytes.
+            assert floods["silent"].left > 0
+            assert body_of(client) == floods["silent"].whole
+    assert [each.given for each in floods.values()] == [megabytes * 16] * 2
+
+
+def test_a_client_that_leaves_without_having_read(path: Path) -> None:
+    flood = Flood(50_000, 4096)
+    seen: list[Passed] = []
+    with serve(lambda request: flood) as upstream, forwarding(upstream.url, told=seen.append) as (server, url):
+        with silent(url):
+            assert flood.full.wait(20)
+        assert server.settle(20)
+    assert seen[-1].ended == "closed by the client"
+    assert flood.left > 0
+
+
+def test_any_number_of_streams_is_under_way_at_once() -> None:
+    count = 120
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as upstream:
+        upstream.settimeout(20)
+        with forwarding(f"http://127.0.0.1:{upstream.getsockname()[1]}") as (_, url):
+            clients = [raw(url) for _ in range(count)]
+            asked = [upstream.accept()[0] for _ in range(count)]
+            for each in clients + asked:
+                each.close()
+
+
 # ------------------------------------------------------------------------------------------------------------- how it ends
 
 
@@ -330,10 +442,22 @@ def test_a_miss(path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------------ mistakes
 
 
-@pytest.mark.parametrize("upstream", ["api.openai.com", "ftp://api.openai.com", "https://", "/v1"])
-def test_an_upstream_that_is_none(upstream: str) -> None:
-    with pytest.raises(TapeError, match="is no base URL"), forwarding(upstream):
+@pytest.mark.parametrize(
+    ("upstream", "told"),
+    [
+        ("api.openai.com", "api.openai.com"),
+        ("ftp://api.openai.com", "ftp://api.openai.com"),
+        ("https://", "https://"),
+        ("/v1", "/v1"),
+        ("https://[::1/v1", "https://[::1/v1"),
+        ("ftp://u:s3cret@api.openai.com", "ftp://api.openai.com"),
+        ("u:s3cret@api.openai.com/v1", "api.openai.com/v1"),
+    ],
+)
+def test_an_upstream_that_is_none(upstream: str, told: str) -> None:
+    with pytest.raises(TapeError) as caught, forwarding(upstream):
         pass
+    assert caught.value.what == f"{told!r} is no base URL"
 
 
 def test_without_httpx2(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +482,35 @@ def test_an_error_of_ours_comes_out_at_the_end(path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(httpx2.Response, "aiter_raw", broken)
     else:
         monkeypatch.setattr(httpx2.AsyncClient, "send", send)
-    with pytest.raises(ValueError, match="broken"), recording(path, CHAT) as (url, _, _):
-        with pytest.raises(httpx.RemoteProtocolError):
-            httpx.post(url, content=ASK)
+    seen: list[Passed] = []
+    with (
+        pytest.raises(ValueError, match="broken"),
+        serve(lambda request: CHAT) as upstream,
+        use(path, mode="once"),
+        forwarding(upstream.url, told=seen.append) as (_, url),
+    ):
+        said = asked(url)
+    assert said == ("500 ValueError: broken" if when == "before the head" else "RemoteProtocolError")
+    assert [each.ended for each in seen] == (["ValueError"] if when == "before the head" else ["", "", "ValueError"])
+
+
+def asked(url: str) -> str:
+    """The status and text of what is answered, or the error of the client."""
+    try:
+        response = httpx.post(url, content=ASK)
+    except httpx.HTTPError as error:
+        return type(error).__name__
+    return f"{response.status_code} {response.text}"
+
+
+def test_what_http_cannot_carry_is_an_error_before_the_head() -> None:
+    seen: list[Passed] = []
+    odd = Exchange(Request("POST", "http://x/"), 1000, SSE, (Read(0, b"a"),))
+    with (
+        pytest.raises(TapeError, match="HTTP cannot carry the status 1000") as caught,
+        intercepted(Tape.answering([odd])),
+        forwarding("http://127.0.0.1:1", told=seen.append) as (_, url),
+    ):
+        said = asked(url)
+    assert said == f"500 TapeError: {caught.value}"
+    assert (seen[-1].status, seen[-1].size, seen[-1].ended) == (500, 0, caught.value.what)

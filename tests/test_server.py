@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import h11
 import httpx
 import pytest
 
@@ -185,7 +184,7 @@ class Gated:
         self.ready.recv(1)
         return self._given.pop(0)
 
-    def close(self) -> None:
+    def close(self, failure: Exception | None = None) -> None:
         self.ready.close()
         self._opens.close()
         self.closed.set()
@@ -369,12 +368,71 @@ def test_an_answer_that_fails_is_the_cause_of_what_follows() -> None:
     assert isinstance(caught.value.__cause__, httpx.HTTPStatusError)
 
 
-def test_an_exchange_that_http_cannot_say_is_an_error_too() -> None:
+UNSAYABLE = [
+    (200, (("x-a", "1"), ("content-type", "text/event-stream\ntext/event-stream")), "the header 'content-type'"),
+    (200, (("x-a", "a\r\nset-cookie: b"), ("x-b", "c\nd")), "the header 'x-a'"),
+    (200, (("x a", "1"),), "the header 'x a'"),
+    (200, (("x-ä", "1"),), "the header 'x-ä'"),
+    (200, (("x-a", "\ud800"),), "the header 'x-a'"),
+    (304, (("content-length", "5"), ("content-length", "6")), "the header 'content-length'"),
+    (100, (), "the status 100"),
+    (1000, (("x-a", "a\nb"),), "the status 1000"),
+]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(("status", "headers", "what"), UNSAYABLE, ids=ascii)
+def test_what_http_cannot_carry_is_named_and_the_server_goes_on(
+    status: int, headers: Any, what: str, method: str
+) -> None:
+    answers = [exchange(b"a", status=status, headers=headers), exchange(b"fine")]
+    key = "sk-proj-" + "Ab1" * 16
+    responses = []
     with (
-        pytest.raises(h11.LocalProtocolError, match="header value"),
-        serve(always(exchange(headers=(("x", "a\nb"),)))) as server,
+        pytest.raises(TapeError) as caught,
+        serve(lambda request: answers.pop(0)) as server,
+        httpx.Client(base_url=server.url) as client,
     ):
-        httpx.get(server.url)
+        responses += [client.request(method, f"/v1/{key}"), client.get("/")]
+    response, again = responses
+    assert (response.status_code, again.text) == (500, "fine")
+    assert caught.value.what == f"HTTP cannot carry {what}"
+    assert caught.value.where.startswith(f"the answer to {method} {server.url}/v1/")
+    assert key not in str(caught.value)
+    assert response.text == (f"TapeError: {caught.value}" if method == "GET" else "")
+
+
+def test_a_source_hears_why_its_head_was_not_sent() -> None:
+    heard: list[Exception | None] = []
+
+    class Unsayable(Gated):
+        def head(self) -> tuple[int, Any]:
+            super().head()
+            return 200, (("x-a", "a\nb"),)
+
+        def close(self, failure: Exception | None = None) -> None:
+            heard.append(failure)
+            super().close(failure)
+
+    source = Unsayable()
+    source._opens.send(b"x")
+    with pytest.raises(TapeError) as caught, serve(lambda request: source) as server:
+        assert httpx.get(server.url).status_code == 500
+    assert heard == [caught.value]
+
+
+def test_a_client_that_takes_the_server_for_a_proxy() -> None:
+    with serve(always(exchange(b"a"))) as server, connect(server) as client:
+        client.sendall(b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += client.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
+        assert f"give the client {server.url} as its base URL".encode() in answer
+        assert server.requests == ()
+        # The connection too goes on.
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"\r\n1\r\na\r\n0\r\n\r\n" in everything(client)
 
 
 def test_the_error_of_the_block_comes_out() -> None:

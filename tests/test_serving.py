@@ -205,6 +205,31 @@ def test_a_reader_that_reads_on_where_the_recorded_one_left(path: Path) -> None:
     assert [each.ended for each in seen] == ["broken off: the recording is too short"]
 
 
+def unsayable() -> Tape:
+    return Tape.answering([Exchange(Request("POST", OPENAI, (), ASK), 1000, (), (Read(0, b"a"),))])
+
+
+def closed() -> Tape:
+    tape = Tape.answering([])
+    tape.close()
+    return tape
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [(unsayable, "HTTP cannot carry the status 1000"), (closed, "comes after the tape was closed")],
+)
+def test_what_cannot_be_served_is_no_miss(make: Callable[[], Tape], what: str) -> None:
+    seen: list[Served] = []
+    tape = make()
+    with pytest.raises(TapeError) as caught, serve(lambda request: answer(tape, request, seen.append)) as server:
+        response = ask(server)
+    assert caught.value.what.endswith(what)
+    assert (response.status_code, response.text) == (500, f"TapeError: {caught.value}")
+    assert [(each.status, each.reads, each.ended, each.miss) for each in seen] == [(500, 0, caught.value.what, "")]
+    assert tape.failure is None
+
+
 # ----------------------------------------------------------------------------------------------------------------------- misses
 
 

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from stream_cassette import framing
 from stream_cassette.errors import CassetteMiss, MissingExtra, RecordingTooShort, TapeError
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Request
-from stream_cassette.server import Server, serve
-from stream_cassette.serving import refusal
+from stream_cassette.server import Server, serve, shown
+from stream_cassette.serving import in_words, refusal
 from stream_cassette.tape import tapes_here
 
 if TYPE_CHECKING:
     import httpx2
+    from anyio import Event
     from anyio.from_thread import BlockingPortal
 
 # https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1, and what is about the message as this client framed it.
@@ -29,6 +30,8 @@ _HOP_BY_HOP = frozenset(
     | {"transfer-encoding", "upgrade"}
 )
 _OF_THE_REQUEST = frozenset({"host", "content-length", "expect"})
+
+_ROOM = 65536  # bytes of a response that may wait for its client before upstream has to
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +65,15 @@ def forwarding(
 
         with use("x.yaml", mode="once"), forwarding("https://api.openai.com/v1") as (server, url): ...
 
-    Every read from upstream goes to the client at once, as a chunk of its own; headers pass both ways, but for those of one connection. If the client
-    leaves, so does the proxy (the recording has `closed`); if upstream dies, the client sees that; where upstream cannot be reached it gets status
+    Every read from upstream goes to the client at once, as a chunk of its own; headers pass both ways, but for those of one connection. What a client
+    does not read is not read from upstream either, but for some 64 KiB and what the sockets hold; no other client waits for it. If the client leaves, so does the proxy (the recording has `closed`); if upstream dies, the client sees that; where upstream cannot be reached it gets status
     502. Nothing times out here: the client's patience counts. Where the tape replays, it answers in the place of upstream, and a miss has
     status 404. What this process itself says to the proxy the tape leaves alone, so that it is recorded once. `told` hears, from several threads, of
     all that happens to a request, the last time when it is over.
 
     Raises `TapeError` for an upstream that is no http or https URL, and `MissingExtra` without httpx2.
     """
-    parts = urlsplit(upstream)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise TapeError(
-            f"{upstream!r} is no base URL", where="--upstream", mend="write it as https://api.openai.com/v1"
-        )
+    parts = _parts(upstream)
     try:
         import httpx2
         from anyio.from_thread import start_blocking_portal
@@ -82,13 +81,26 @@ def forwarding(
         raise MissingExtra(
             f"the recording proxy needs {error.name}", mend="pip install 'pytest-stream-cassette[server]'"
         ) from error
-    client = httpx2.AsyncClient(timeout=None)
+    # However many streams are under way, one more must not wait for them.
+    client = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(client):
         there = _Upstream(portal, client, f"{parts.scheme}://{parts.netloc}")
         with serve(lambda request: _Forwarded(there, request, told), host=host, port=port) as server:
             for tape in tapes_here():
                 tape.hosts = tape.hosts.also(server.url)
             yield server, server.url + parts.path.rstrip("/")
+
+
+def _parts(upstream: str) -> SplitResult:
+    try:
+        parts = urlsplit(upstream)
+    except ValueError:  # brackets that are no IPv6 address
+        parts = urlsplit("")
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return parts
+    # A password can stand in it without the scheme too.
+    said = shown(upstream) if "//" in upstream else shown(f"//{upstream}").removeprefix("//")
+    raise TapeError(f"{said!r} is no base URL", where="--upstream", mend="write it as https://api.openai.com/v1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +125,71 @@ def _passed_on(headers: Headers, own: frozenset[str] = frozenset()) -> list[tupl
     return [(name, value) for name, value in headers if name not in _HOP_BY_HOP | own | named]
 
 
+class _Queue:
+    """A response on its way from the event loop to the conversation; `ready` is readable while there is something to `get`.
+
+    Nothing here waits but `room`: all responses share the loop.
+    """
+
+    def __init__(self, portal: BlockingPortal) -> None:
+        self.ready, self._bell = socket.socketpair()
+        self._portal = portal
+        self._lock = threading.Lock()
+        self._came: deque[Any] = deque()
+        self._held = 0
+        self._room: Event | None = None
+
+    def put(self, *came: Any) -> None:
+        with self._lock:
+            if not self._came:
+                self._bell.send(b"x")
+            self._came.extend(came)
+            self._held += _size(came)
+
+    async def room(self) -> None:
+        """Returns when less than `_ROOM` waits to be taken."""
+        import anyio
+
+        with self._lock:
+            if self._held < _ROOM:
+                return
+            room = self._room = anyio.Event()
+        await room.wait()
+
+    def get(self) -> Any:
+        with self._lock:
+            came = self._came.popleft()
+            if not self._came:
+                self.ready.recv(1)
+            self._held -= _size((came,))
+            room = self._room if self._held < _ROOM else None
+            if room is not None:
+                self._room = None
+        if room is not None:
+            self._portal.start_task_soon(room.set)
+        return came
+
+    def close(self) -> None:
+        self.ready.close()
+        self._bell.close()
+
+
+def _size(came: tuple[Any, ...]) -> int:
+    return sum(len(each) for each in came if isinstance(each, bytes))
+
+
 class _Forwarded:
-    """A response from upstream as a source: a task in the event loop takes it from there, and a byte on a socket tells that there is more to send."""
+    """A response from upstream as a source: a task in the event loop takes it from there."""
 
     torn = False
 
     def __init__(self, upstream: _Upstream, request: Request, told: Told) -> None:
-        self.ready, self._bell = socket.socketpair()
+        self._queue = _Queue(upstream.portal)
+        self.ready = self._queue.ready
         self._told = told
         self._passed = Passed(request)
         self._began = time.monotonic()
         self._frames = framing.Sniffer()
-        self._came: deque[Any] = deque()
         self._over = threading.Event()
         self._task = upstream.portal.start_task_soon(self._take, upstream)
 
@@ -135,33 +200,25 @@ class _Forwarded:
             response = await upstream.client.send(upstream.request(self._passed.request), stream=True)
             try:
                 headers = tuple((name.lower(), value) for name, value in response.headers.multi_items())
-                self._put((response.status_code, tuple(_passed_on(headers))))
+                self._queue.put((response.status_code, tuple(_passed_on(headers))))
                 async for data in response.aiter_raw():
-                    self._put(data)
-                self._put(COMPLETE)
+                    self._queue.put(data)
+                    await self._queue.room()
+                self._queue.put(COMPLETE)
             finally:
                 await response.aclose()
         except (Exception, CassetteMiss) as error:  # noqa: BLE001 - for the conversation to tell
-            self._put(error)
+            self._queue.put(error)
         finally:
             self._over.set()
 
-    def _put(self, came: Any) -> None:
-        self._came.append(came)
-        self._bell.send(b"x")
-
     # -------------------------------------------------------------------------------------------------- in the conversation
 
-    def _next(self) -> Any:
-        self.ready.recv(1)
-        return self._came.popleft()
-
     def head(self) -> tuple[int, Headers]:
-        came = self._next()
+        came = self._queue.get()
         if isinstance(came, BaseException):
             said = self._excuse(came)
-            self._came.extend([said.body, COMPLETE])
-            self._bell.send(b"xx")
+            self._queue.put(said.body, COMPLETE)
             came = said.status, said.headers
         status, headers = came
         self._tell(status=status)
@@ -182,7 +239,7 @@ class _Forwarded:
         return 0
 
     def read(self) -> bytes | Ending:
-        match self._next():
+        match self._queue.get():
             case bytes() as data:
                 self._count(data)
                 return data
@@ -190,9 +247,11 @@ class _Forwarded:
                 self._tell(ended=ending.kind)
                 return ending
             case error:
-                ending = _ending(error)
-                self._tell(ended=f"{ending.kind}: {type(error).__name__}")
-                return ending
+                ended = _ending(error)
+                self._tell(ended=f"{ended.kind}: {type(error).__name__}" if ended else type(error).__name__)
+                if ended is None:
+                    raise error
+                return ended
 
     def _count(self, data: bytes) -> None:
         events = sum(frame.data is not None for frame in self._frames.feed(data))
@@ -204,17 +263,18 @@ class _Forwarded:
         self._passed = replace(self._passed, **changes)
         self._told(self._passed)
 
-    def close(self) -> None:
+    def close(self, failure: Exception | None = None) -> None:
         self._task.cancel()
         self._over.wait()
-        self.ready.close()
-        self._bell.close()
-        if not self._passed.ended:
+        self._queue.close()
+        if failure is not None:
+            self._tell(status=500, ended=in_words(failure))
+        elif not self._passed.ended:
             self._tell(ended="closed by the client")
 
 
-def _ending(error: BaseException) -> Ending:
-    """How the body ends for the client where that from upstream, or the recording that plays in its place, ends with `error`."""
+def _ending(error: BaseException) -> Ending | None:
+    """How the body ends for the client where that from upstream, or the recording that plays in its place, ends with `error`; None for a fault."""
     import httpx2
 
     if isinstance(error, httpx2.TimeoutException):
@@ -223,4 +283,4 @@ def _ending(error: BaseException) -> Ending:
         return Ending("disconnected", "protocol")
     if isinstance(error, httpx2.NetworkError):
         return Ending("disconnected", "read")
-    raise error
+    return None

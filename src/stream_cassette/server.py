@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from stream_cassette.errors import MissingExtra, TapeError
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Read, Request
+from stream_cassette.redact import scrub_request
 
 
 class Source(Protocol):
@@ -36,8 +37,8 @@ class Source(Protocol):
     def read(self) -> bytes | Ending:
         """What to send next as one chunk (never empty), or how the body ends."""
 
-    def close(self) -> None:
-        """Everything is sent, or the client has left."""
+    def close(self, failure: Exception | None = None) -> None:
+        """Everything is sent, or the client has left, or there was no head to send because of `failure`."""
 
 
 Answer = Callable[[Request], Exchange | Source]
@@ -46,6 +47,11 @@ Answer = Callable[[Request], Exchange | Source]
 _OWN_HEADERS = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
 
 _RECEIVE = 65536
+
+
+def shown(url: str) -> str:
+    """A URL as a person may read it on a terminal or in a log: without what a cassette may not hold."""
+    return scrub_request(Request("GET", url)).url
 
 
 class Server:
@@ -110,8 +116,7 @@ class Server:
         try:
             return self._answer(request)
         except BaseException as error:  # noqa: BLE001 - not lost, see `fail`
-            self.fail(error)
-            return f"{type(error).__name__}: {error}"
+            return self.failed(error)
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -129,6 +134,11 @@ class Server:
         """Returns when no request is being answered, at the latest after `seconds`; whether that is so. A client that left is noticed a moment later."""
         with self._over:
             return self._over.wait_for(lambda: not self._busy, seconds)
+
+    def failed(self, error: BaseException) -> str:
+        """Keeps the failure (see `fail`), and what the client is told of it."""
+        self.fail(error)
+        return f"{type(error).__name__}: {error}"
 
     def fail(self, error: BaseException) -> None:
         """Keeps the first failure; it is raised where the server ends, because a thread has nobody to raise it to."""
@@ -183,7 +193,7 @@ class _Exchanged:
     def torn(self) -> bool:
         return self._exchange.ending.error == "chunk" and self._given == len(self._exchange.reads)
 
-    def close(self) -> None:
+    def close(self, failure: Exception | None = None) -> None:
         pass
 
 
@@ -213,15 +223,31 @@ class _Connection:
 
     def _answered(self, request: Request) -> bool:
         """Answers `request`; whether the connection can be used on."""
+        if request.method == "CONNECT":
+            self._say(f"this is a server and no proxy: give the client {self._server.url} as its base URL", 501)
+            return True
         answer = self._server.answer(request)
         if isinstance(answer, str):
-            self._say(answer, 500)
+            self._say(answer, 500, request.method)
             return True
         source = _Exchanged(answer, self._server.paced) if isinstance(answer, Exchange) else answer
+        failure: Exception | None = None
         try:
-            ending = self._play(source, request.method)
+            with selectors.DefaultSelector() as waiting:
+                waiting.register(self._client, selectors.EVENT_READ)
+                if source.ready is not None:
+                    waiting.register(source.ready, selectors.EVENT_READ)
+                self._until(waiting, source.ready, 0)
+                try:
+                    head = self._head(source, request)
+                except Exception as error:  # noqa: BLE001 - not lost, see `Server.fail`
+                    failure = error
+                    self._say(self._server.failed(error), 500, request.method)
+                    return True
+                self._send(head)
+                ending = self._play(waiting, source, bodiless=_is_bodiless(request.method, head.status_code))
         finally:
-            source.close()
+            source.close(failure)
         return self._ended(ending)
 
     def _request(self) -> Request | None:
@@ -265,28 +291,50 @@ class _Connection:
             body,
         )
 
-    def _play(self, source: Source, method: str) -> Ending:
-        """Sends what `source` gives, and returns how it ends."""
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(self._client, selectors.EVENT_READ)
-            if source.ready is not None:
-                waiting.register(source.ready, selectors.EVENT_READ)
-            self._until(waiting, source.ready, 0)
-            status, headers = source.head()
-            bodiless = method == "HEAD" or status in (204, 304)
-            own = _OWN_HEADERS - {"content-length"} if bodiless else _OWN_HEADERS
-            self._head(status, [(name, value.encode()) for name, value in headers if name not in own])
-            self._chunked = not bodiless and self._wire.their_http_version != b"1.0"
-            while True:
-                self._until(waiting, source.ready, source.pause())
-                match source.read():
-                    case Ending() as ending:
-                        return ending
-                    case data if self._chunked and source.torn:
-                        self._client.sendall(b"%x\r\n%b" % (len(data) + 1, data))
-                        self._chunked = False
-                    case data if not bodiless:
-                        self._send(self._h11.Data(data=data))
+    def _head(self, source: Source, request: Request) -> Any:
+        """The head of the response as h11 has it. Raises `TapeError` for one that HTTP cannot carry."""
+        status, headers = source.head()
+        own = _OWN_HEADERS - {"content-length"} if _is_bodiless(request.method, status) else _OWN_HEADERS
+        kept = [(name, value) for name, value in headers if name not in own]
+        try:
+            return self._response(status, kept)
+        except (self._h11.LocalProtocolError, UnicodeEncodeError) as error:
+            raise TapeError(
+                f"HTTP cannot carry {self._culprit(status, kept)}",
+                where=f"the answer to {request.method} {shown(request.url)}",
+                mend="a final status is 200 to 999, the name of a header a word in ASCII, its value one line without space around it; put that "
+                "right where the answer comes from",
+            ) from error
+
+    def _response(self, status: int, headers: list[tuple[str, str]]) -> Any:
+        said = [(name, value.encode()) for name, value in headers]
+        return self._h11.Response(status_code=status, headers=said, reason=responses.get(status, "").encode())
+
+    def _culprit(self, status: int, headers: list[tuple[str, str]]) -> str:
+        """What it is in this head that h11 does not take: of the headers the first with which it no longer does."""
+        count = next(count for count in range(len(headers) + 1) if not self._fits(status, headers[:count]))
+        return f"the header {headers[count - 1][0]!r}" if count else f"the status {status}"
+
+    def _fits(self, status: int, headers: list[tuple[str, str]]) -> bool:
+        try:
+            self._response(status, headers)
+        except (self._h11.LocalProtocolError, UnicodeEncodeError):
+            return False
+        return True
+
+    def _play(self, waiting: selectors.BaseSelector, source: Source, *, bodiless: bool) -> Ending:
+        """Sends the body that `source` gives, and returns how it ends."""
+        self._chunked = not bodiless and self._wire.their_http_version != b"1.0"
+        while True:
+            self._until(waiting, source.ready, source.pause())
+            match source.read():
+                case Ending() as ending:
+                    return ending
+                case data if self._chunked and source.torn:
+                    self._client.sendall(b"%x\r\n%b" % (len(data) + 1, data))
+                    self._chunked = False
+                case data if not bodiless:
+                    self._send(self._h11.Data(data=data))
 
     def _until(self, waiting: selectors.BaseSelector, ready: socket.socket | None, seconds: float) -> None:
         """Returns when `ready` is, without it after `seconds`. Raises `ConnectionAbortedError` as soon as the client leaves."""
@@ -321,16 +369,18 @@ class _Connection:
             self._hear()
         return False
 
-    def _say(self, text: str, status: int) -> None:
-        self._head(status, [("content-type", b"text/plain; charset=utf-8")])
-        self._send(self._h11.Data(data=text.encode()))
+    def _say(self, text: str, status: int, method: str = "GET") -> None:
+        self._send(self._response(status, [("content-type", "text/plain; charset=utf-8")]))
+        if not _is_bodiless(method, status):
+            self._send(self._h11.Data(data=text.encode()))
         self._send(self._h11.EndOfMessage())
-
-    def _head(self, status: int, headers: list[tuple[str, bytes]]) -> None:
-        self._send(self._h11.Response(status_code=status, headers=headers, reason=responses.get(status, "").encode()))
 
     def _send(self, event: Any) -> None:
         self._client.sendall(self._wire.send(event))
+
+
+def _is_bodiless(method: str, status: int) -> bool:
+    return method == "HEAD" or status in (204, 304)
 
 
 def _new_wire() -> tuple[Any, Any]:
@@ -344,10 +394,10 @@ def serve(answer: Answer, *, paced: bool = True, host: str = "127.0.0.1", port: 
     """Answers HTTP/1.1 requests on `port` (0: a free one) of `host` with the exchanges that `answer` gives for them, or with a `Source`.
 
     Every read goes out as one chunk, when `paced` at its `at_ms` after the headers, else as fast as the client takes it; `reads` is iterated while it
-    is sent. `disconnected` breaks the connection off (`read`: reset, `protocol`: closed in the middle of the body, `chunk`: within its last chunk,
+    is sent. A client that does not read keeps its own answer waiting, and no other. `disconnected` breaks the connection off (`read`: reset, `protocol`: closed in the middle of the body, `chunk`: within its last chunk,
     which is announced longer), `stalled` sends nothing more and keeps it open, `closed` ends like `complete`. A client that leaves is noticed before
-    the next read is sent. `answer` runs in a thread for each connection; if it raises, the client gets status 500 with the text, and the first such
-    exception is raised again at the end of the block. Raises `MissingExtra` without h11, and `TapeError` where it cannot listen.
+    the next read is sent. `answer` runs in a thread for each connection; if it raises, or gives a status or a header that HTTP cannot carry, the
+    client gets status 500 with the text, and the first such exception is raised again at the end of the block. Raises `MissingExtra` without h11, and `TapeError` where it cannot listen.
     """
     try:
         _new_wire()

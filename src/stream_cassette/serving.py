@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from stream_cassette.errors import CassetteMiss, RecordingTooShort, TapeError
+from stream_cassette.errors import CassetteMiss, RecordingTooShort, StreamCassetteError, TapeError
 from stream_cassette.model import Ending, Exchange, Headers, Read, Request
 from stream_cassette.playing import Player
 from stream_cassette.server import Server, Source, serve
@@ -21,7 +21,10 @@ _STATUSES = {404: "NOT_FOUND", 502: "UNAVAILABLE"}  # in Google's words
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """How a request was served: `reads` of the body went out, and `ended` says in words how it ended; `miss` has the whole text of a miss."""
+    """How a request was served: `reads` of the body went out, and `ended` says in words how it ended; `miss` has the whole text of a miss.
+
+    An exchange that HTTP cannot carry was served as status 500 and no read of it.
+    """
 
     request: Request
     status: int
@@ -61,6 +64,9 @@ def answer(tape: Tape, request: Request, told: Told = _nobody) -> Source | Excha
         take = tape.open(tape.at_recorded_host(request))
     except CassetteMiss as miss:
         return _refused(miss, request, told)
+    except StreamCassetteError as failure:
+        told(_failed(request, failure))
+        raise
     if isinstance(take, Player):
         return _Playing(take, request, told)
     error = TapeError(
@@ -95,6 +101,15 @@ def refusal(request: Request, status: Literal[404, 502], kind: str, text: str) -
     return Exchange(request, status, headers, (Read(0, body),))
 
 
+def in_words(failure: Exception) -> str:
+    """A failure in a line, for a person to read: what is not ours may quote secrets."""
+    return failure.what if isinstance(failure, StreamCassetteError) else type(failure).__name__
+
+
+def _failed(request: Request, failure: Exception) -> Served:
+    return Served(request, 500, 0, in_words(failure))
+
+
 class _Playing:
     """A player as a source."""
 
@@ -127,7 +142,10 @@ class _Playing:
         exchange = self._player.exchange
         return exchange.ending.error == "chunk" and self._player.response.reads == len(exchange.reads)
 
-    def close(self) -> None:
+    def close(self, failure: Exception | None = None) -> None:
         self._player.close()
         response = self._player.response
-        self._told(Served(self._request, response.status, response.reads, self._ended or "closed by the client"))
+        if failure is not None:
+            self._told(_failed(self._request, failure))
+        else:
+            self._told(Served(self._request, response.status, response.reads, self._ended or "closed by the client"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from typing import TYPE_CHECKING
 
-from stream_cassette import __version__
-from stream_cassette.errors import StreamCassetteError
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
 
 COMMANDS = (
     "demo",
@@ -32,6 +31,24 @@ Whatever is heavy it imports within `run`."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status: 0 done, 1 a check failed, 2 an error, told on standard error, 130 interrupted."""
+    # Whatever has to be loaded is loaded in here, where Ctrl-C is no traceback.
+    try:
+        parser = _parser()
+        options = parser.parse_args(arguments)
+        if options.command is None:
+            parser.print_help(sys.stderr)
+            return 2
+        return _status(options)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    import argparse
+    from importlib import import_module
+
+    from stream_cassette import __version__
+
     parser = argparse.ArgumentParser(
         prog="stream-cassette",
         description="Record streamed LLM replies once, replay them ever after.",
@@ -50,10 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         module.add(command)
         command.set_defaults(run=module.run)
-    options = parser.parse_args(arguments)
-    if options.command is None:
-        parser.print_help(sys.stderr)
-        return 2
+    return parser
+
+
+def _status(options: argparse.Namespace) -> int:
+    from stream_cassette.errors import StreamCassetteError
+
     try:
         status = int(options.run(options))
         sys.stdout.flush()
@@ -61,8 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who reads has seen enough, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:
-        return 130
     except RecursionError:
         print(f"stream-cassette {options.command}: a JSON value is nested too deeply", file=sys.stderr)
         return 2

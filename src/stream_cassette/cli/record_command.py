@@ -125,9 +125,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _under_record(options: argparse.Namespace, server: Server, url: str, tape: Tape) -> int:
     """Runs the command, or waits for Ctrl-C; the exit status."""
+    from stream_cassette.server import shown
+
     names = (*_names(options.upstream), "STREAM_CASSETTE_URL", *options.env)
     doing, whence = ("replaying", "from") if tape.replays_only else ("recording", "into")
-    _say(f"{doing} {options.upstream} {whence} {options.to}: {', '.join(names)} = {url}")
+    _say(f"{doing} {shown(options.upstream)} {whence} {options.to}: {', '.join(names)} = {shown(url)}")
     process = _started(options.words, dict.fromkeys(names, url)) if options.words else None
     try:
         if process is None:
@@ -213,7 +215,9 @@ class _Progress:
 
 
 def _line(passed: Passed) -> str:
-    said = [f"{passed.request.method} {urlsplit(passed.request.url).path or '/'} {passed.status or '-'}"]
+    from stream_cassette.server import shown
+
+    said = [f"{passed.request.method} {urlsplit(shown(passed.request.url)).path or '/'} {passed.status or '-'}"]
     if passed.events:
         said.append(f"{passed.events} event{'s' * (passed.events != 1)}")
     said.append(f"{passed.size} bytes")

@@ -117,7 +117,9 @@ def _test(found: Cassette, options: argparse.Namespace) -> str | None:
 
 
 def _asked(request: Request) -> str:
-    return f"{request.method} {urlsplit(request.url).path or '/'}"
+    from stream_cassette.server import shown
+
+    return f"{request.method} {urlsplit(shown(request.url)).path or '/'}"
 
 
 def _tell(served: Served) -> None:

@@ -345,8 +345,9 @@ tape = Tape(Path(sys.argv[1]), mode="all")
 before, size = peak(), 0
 take = tape.open(Request("GET", "https://example.org/"))
 take.start(200, (("content-type", "text/event-stream"),))
-for number in range(100_000):
-    data = b'data: {"choices":[{"index":0,"delta":{"content":"word %d "}}],"created":1764511511,"padding":"%s"}\\n\\n' % (number % 1000, b"x" * 200)
+for number in range(60_000):
+    word = sys.argv[2] if number == 30_000 else f"word {number % 1000} "
+    data = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":1764511511,"obfuscation":"%s"}\\n\\n' % (word.encode(), b"x" * 200)
     size += len(data)
     take.read(data)
 take.end(COMPLETE)
@@ -422,6 +423,8 @@ def test_a_long_body_is_recorded_and_replayed_in_bounded_memory(tmp_path: Path) 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory as Linux counts it")
-def test_a_body_in_small_reads_is_recorded_in_bounded_memory(tmp_path: Path) -> None:
-    _, recording = measured(SMALL_READS, tmp_path / "x.yaml")
+@pytest.mark.parametrize("said", ["no secret", "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"])
+def test_a_body_in_small_reads_is_recorded_in_bounded_memory(said: str, tmp_path: Path) -> None:
+    _, recording = measured(SMALL_READS, tmp_path / "x.yaml", said)
     assert recording < 2.5  # a read of 300 bytes takes 150 more
+    assert said in (tmp_path / "x.yaml").read_text("utf-8") or said.startswith("sk-")

@@ -28,7 +28,7 @@ from stream_cassette.redact import (
     secrets_of,
     summary,
 )
-from stream_cassette.redact.bodies import scrub_body
+from stream_cassette.redact.bodies import scrub_body, scrub_reads
 from stream_cassette.redact.glance import Glance, suspects
 
 JSON = (("content-type", "application/json"),)
@@ -323,6 +323,24 @@ def covered(body: bytes, secrets: Secrets = Secrets()) -> bytes:  # noqa: B008 -
 )  # fmt: skip
 def test_odd_bodies(body: bytes, expected: bytes) -> None:
     assert covered(body) == expected
+
+
+def test_a_key_in_pieces_far_into_a_long_stream() -> None:
+    def said(text: str) -> bytes:
+        return b"".join(
+            f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': unit}}]})}\n\n".encode() for unit in text
+        )
+
+    body = said("word " * 250 + KEY + " word" * 250)
+    expected = said("word " * 250 + "*" * len(KEY) + " word" * 250)
+    assert covered(body) == expected
+    reads = [body[at : at + 50] for at in range(0, len(body), 50)]
+    clean, found = scrub_reads(reads, Secrets())
+    assert b"".join(clean) == expected
+    assert [(each.frames, each.line) for each in found] == [(f", frames 1251 to {1250 + len(KEY)}", 2500)]
+    # What holds nothing of it is not held a second time.
+    kept = sum(mine is old for mine, old in zip(clean, reads, strict=True))
+    assert len(reads) - 60 < kept < len(reads)
 
 
 def test_a_call_whose_arguments_are_an_object() -> None:

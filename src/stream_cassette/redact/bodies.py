@@ -7,21 +7,18 @@ import binascii
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
+from itertools import islice
 from zlib import crc32
 
 from ..dialects import detect
 from ..dialects.base import Dialect, Hint, payload_of
-from ..framing import eventstream, framed, frames
-from ..lanes import Lane, Lanes
-from ..model import Arguments, ArgumentsAt, Delta, Frame, Reasoning, Refusal, Signature, Text, Whole
+from ..framing import eventstream, framed
+from ..model import Delta, Frame, Signature, Whole
 from .glance import WINDOW, suspects
-from .names import SEALED, STRUCTURE
-from .pages import Page, View
-from .patterns import Hit
+from .pages import Page
 from .search import Secrets
+from .threads import Threads
 
 _CHUNK = re.compile(r'"bytes"\s*:\s*"([A-Za-z0-9+/]+=*)"')
 
@@ -90,35 +87,6 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-# ----------------------------------------------------------------------------------------------------- secrets cut into pieces
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A piece of a longer text, as the deltas or the fields of frame `number` have it."""
-
-    number: int
-    text: str
-    views: Callable[[], Iterable[tuple[int, View]]]
-    """Where it stands in the page: readings, and at which place of the piece each begins."""
-
-
-def _by_field(pages: Sequence[Page]) -> Iterator[list[_Piece]]:
-    """What equal fields of the frames say one after the other."""
-    said: dict[str, list[_Piece]] = {}
-    for number, page in enumerate(pages):
-        for view in page.strings:
-            if view.key and _may_be_said(page, view):
-                said.setdefault(view.key, []).append(_Piece(number, view.text, partial(_itself, view)))
-    yield from said.values()
-
-
-def _may_be_said(page: Page, view: View) -> bool:
-    if view.is_key or view.key in STRUCTURE or view.key in SEALED:
-        return False
-    return (view.at[0], view.at[-1]) not in page.sealed
-
-
 def _seal(page: Page, deltas: Iterable[Delta]) -> None:
     """Marks what must stay: signatures go back to the provider as they came, whatever the dialect calls the field."""
     for delta in deltas:
@@ -134,91 +102,18 @@ def _sealed_text(delta: Delta) -> str:
             return ""
 
 
-def _by_lane(pages: Sequence[Page], deltas: Sequence[Sequence[Delta]]) -> Iterator[list[_Piece]]:
-    """What each part of the reply says, as the dialect reads it."""
-    lanes = Lanes()
-    said: dict[tuple[Lane, str, str], list[_Piece]] = {}
-    for number, (page, its) in enumerate(zip(pages, deltas, strict=True)):
-        for delta in its:
-            lane = lanes.of(delta)
-            if lane is not None and (text := _said(delta)):
-                place = delta.path if isinstance(delta, ArgumentsAt) else ""
-                piece = _Piece(number, text, partial(_spelled, page, text))
-                said.setdefault((lane, type(delta).__name__, place), []).append(piece)
-    for (_, _, place), pieces in said.items():
-        # What such an argument says does not tell the name of its field.
-        name = re.split(r"[^\w-]+", place.rstrip("'\"]"))[-1]
-        yield [_Piece(-1, f'"{name}":"', tuple), *pieces] if name else pieces
-
-
-def _said(delta: Delta) -> str:
-    match delta:
-        case Text(_, text) | Reasoning(_, text) | Refusal(_, text) | Arguments(_, text):
-            return text
-        case ArgumentsAt(_, _, str(text)):
-            return text
-        case _:
-            return ""
-
-
-def _itself(view: View) -> Iterator[tuple[int, View]]:
-    yield 0, view
-
-
-def _spelled(page: Page, text: str) -> Iterator[tuple[int, View]]:
-    """The strings of the page that say `text`; where none does, those that say parts of it, one after the other."""
-    strings = [view for view in page.strings if view.text and _may_be_said(page, view)]
-    whole = [view for view in strings if view.text == text]
-    yield from ((0, view) for view in whole)
-    done = 0
-    for view in () if whole else strings:
-        place = text.find(view.text, done)
-        if place >= 0:
-            yield place, view
-            done = place + len(view.text)
-
-
-def _join(pages: Sequence[Page], pieces: Sequence[_Piece], secrets: Secrets) -> Iterator[_Mark]:
-    """Marks what is a secret only in the pieces together."""
-    joined = Page("".join(piece.text for piece in pieces))
-    if not joined.search(secrets):
-        return
-    starts = [0]
-    for piece in pieces:
-        starts.append(starts[-1] + len(piece.text))
-    for first, last, hit in joined.marks:
-        touched = [
-            (piece.number, at)
-            for piece, (start, end) in zip(pieces, pairwise(starts), strict=True)
-            if start < last and first < end
-            for at in _mark(pages[piece.number], piece, Hit(first, last, hit.kind, hit.named), start, joined.line_ends)
-        ]
-        if touched:
-            yield _Mark(*touched[0], touched[-1][0], hit.kind)
-
-
-def _mark(page: Page, piece: _Piece, hit: Hit, start: int, line_ends: set[int]) -> Iterator[int]:
-    """Covers what of `hit` stands in the piece, which begins at `start`; the places on the page."""
-    for place, view in piece.views():
-        before = start + place
-        first, last = max(hit.start - before, 0), min(hit.end - before, len(view.text))
-        if first < last:
-            page.keep(view, (at for at in range(first, last) if at + before in line_ends))
-            if page.mark(view, Hit(first, last, hit.kind, hit.named)):
-                yield view.at[first]
-
-
 # ----------------------------------------------------------------------------------------------------------------- the whole
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Mark:
-    """A secret that was covered, from place `at` of frame `first` to frame `last`."""
+    """A secret that was covered, from place `at` of frame `first` to frame `last`; `line` lines come before it."""
 
     first: int
     at: int
     last: int
     kind: str
+    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,17 +142,22 @@ def scrub_reads(
     suspected = suspects(_parts(reads) if binary else _decoded_text(reads), secrets)
     if suspected is None:
         return reads, []
-    found = frames(reads)
-    if not binary and sum(frame.data is not None for frame in found) < 2:
+    if not binary and not _is_stream(reads):
         text = _text(b"".join(reads))
         page = Page(text, data=text)
         hits = page.search(suspected)
         _cover_log_probabilities(page)
-        clean = _bytes(page.painted())
-        return _cut(clean, reads), [Found(hit.kind, "", text.count("\n", 0, hit.start)) for hit in hits]
-    sheets = [_open(frame, binary) for frame in found]
-    clean, marks = _scrub_frames(sheets, secrets, suspected, _dialect(found, url, content_type))
-    return _cut(clean, reads), marks
+        found = [Found(hit.kind, "", text.count("\n", 0, hit.start)) for hit in hits]
+        return list(_cut([_bytes(page.painted())], reads)), found
+    cover = _Cover(reads, binary, _dialect(framed(reads), url, content_type), secrets, suspected)
+    return list(_cut(cover.frames(), reads)), [
+        Found(mark.kind, _place(mark), mark.line) for mark in sorted(cover.marks)
+    ]
+
+
+def _is_stream(reads: Iterable[bytes]) -> bool:
+    events = (frame for frame in framed(reads) if frame.data is not None)
+    return len(list(islice(events, 2))) == 2
 
 
 def _decoded_text(reads: Iterable[bytes]) -> Iterator[str]:
@@ -275,30 +175,67 @@ def _parts(reads: Iterable[bytes]) -> Iterator[str]:
         yield from (f"{part}\n" for part in _open(frame, True).page.parts())
 
 
-def _cut(body: bytes, like: Sequence[bytes]) -> list[bytes]:
-    """The body in pieces of the sizes that `like` has."""
-    ends = accumulate(map(len, like), initial=0)
-    return [body[start:end] for start, end in pairwise(ends)]
+def _cut(pieces: Iterable[bytes], like: Iterable[bytes]) -> Iterator[bytes]:
+    """What the pieces join to, in reads of the sizes that `like` has; of those that are the same, the very ones."""
+    waiting = bytearray()
+    due = iter(like)
+    old = next(due, None)
+    for piece in pieces:
+        waiting += piece
+        while old is not None and len(old) <= len(waiting):
+            yield old if waiting.startswith(old) else bytes(waiting[: len(old)])
+            del waiting[: len(old)]
+            old = next(due, None)
 
 
-def _scrub_frames(
-    sheets: Sequence[_Sheet], secrets: Secrets, suspected: Secrets, dialect: Dialect | None
-) -> tuple[bytes, list[Found]]:
-    """`suspected` may stand in one frame; in pieces put together there may be any of `secrets`."""
-    pages = [sheet.page for sheet in sheets]
-    deltas = [dialect.read(sheet.frame) if dialect else [] for sheet in sheets]
-    for page, its in zip(pages, deltas, strict=True):
-        _seal(page, its)
-    together = (*_by_lane(pages, deltas), *_by_field(pages))
-    marks = [mark for pieces in together for mark in _join(pages, pieces, secrets)]
-    for number, page in enumerate(pages):
-        marks += [_Mark(number, hit.start, number, hit.kind) for hit in page.search(suspected)]
+class _Cover:
+    """Covers the secrets in a stream. Its frames are gone through twice, and few of them are ever held at a time.
+
+    `suspected` may stand in one frame; in pieces put together there may be any of `secrets`.
+    """
+
+    def __init__(
+        self, reads: Sequence[bytes], binary: bool, dialect: Dialect | None, secrets: Secrets, suspected: Secrets
+    ) -> None:
+        self._reads, self._binary, self._suspected = reads, binary, suspected
+        self._sealed: dict[int, list[tuple[int, int]]] = {}  # by frame, of those that are to be opened again
+        self._covered: dict[int, _Mark] = {}  # secrets in pieces
+        self._others: list[_Mark] = []
+        threads = Threads()
+        for number, frame in enumerate(framed(reads)):
+            page = _open(frame, binary).page
+            deltas = dialect.read(frame) if dialect else []
+            _seal(page, deltas)
+            threads.add(number, page, deltas)
+            if page.sealed or page.search(suspected):
+                self._sealed[number] = page.sealed
+        self._stitches = threads.stitches(secrets)
+
+    @property
+    def marks(self) -> list[_Mark]:
+        """What was covered, once all `frames` are out."""
+        return [*self._covered.values(), *self._others]
+
+    def frames(self) -> Iterator[bytes]:
+        line = 0
+        for number, frame in enumerate(framed(self._reads)):
+            if number in self._sealed or number in self._stitches:
+                yield self._written(number, line, _open(frame, self._binary))
+            else:
+                yield frame.raw
+            line += frame.raw.count(b"\n")
+
+    def _written(self, number: int, line: int, sheet: _Sheet) -> bytes:
+        page = sheet.page
+        page.sealed += self._sealed.get(number, ())
+        for stitch in self._stitches.get(number, ()):
+            for at in stitch.cover(page):
+                mark = _Mark(number, at, number, stitch.hit.kind, line + page.text.count("\n", 0, at))
+                self._covered[stitch.secret] = replace(self._covered.get(stitch.secret, mark), last=number)
+        for hit in page.search(self._suspected):
+            self._others.append(_Mark(number, hit.start, number, hit.kind, line + page.text.count("\n", 0, hit.start)))
         _cover_log_probabilities(page)
-    lines = [0, *accumulate(sheet.frame.raw.count(b"\n") for sheet in sheets)]
-    return b"".join(sheet.written() for sheet in sheets), [
-        Found(mark.kind, _place(mark), lines[mark.first] + pages[mark.first].text.count("\n", 0, mark.at))
-        for mark in sorted(marks)
-    ]
+        return sheet.written()
 
 
 def _place(mark: _Mark) -> str:
@@ -307,7 +244,7 @@ def _place(mark: _Mark) -> str:
     return f", frames {mark.first + 1} to {mark.last + 1}"
 
 
-def _dialect(found: Sequence[Frame], url: str, content_type: str) -> Dialect | None:
+def _dialect(found: Iterable[Frame], url: str, content_type: str) -> Dialect | None:
     payloads = ((payload, frame.event) for frame in found if (payload := payload_of(frame)) is not None)
     known = (detect(Hint(payload, url, content_type, event)) for payload, event in payloads)
     return next((dialect for dialect in known if dialect), None)

@@ -70,6 +70,13 @@ with use(path):
     import importlib.resources
     assert importlib.resources.files("httpx2").joinpath("__init__.py").is_file()
 """,
+    "its loader can be copied": """
+import copy
+with use(path):
+    loader = copy.copy(importlib.util.find_spec("httpx2").loader)
+    assert loader.get_filename("httpx2").endswith("__init__.py")
+    assert 'Low tide.' in ask()
+""",
     "it is not there": """
 class Nowhere:
     def find_spec(self, name, path=None, target=None):

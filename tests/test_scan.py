@@ -253,3 +253,9 @@ def test_large_files_take_calls_in_proportion(tmp_path: Path) -> None:
         return calls_in(lambda: scan(path))
 
     assert cost(40) < 5 * cost(10)
+
+
+def test_a_pipe_in_a_folder_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.yaml")
+    (tmp_path / "y.yaml").write_text("nothing")
+    assert list(files_of([tmp_path])) == [tmp_path / "y.yaml"]

@@ -77,7 +77,7 @@ EMPTY = Stock(Cassette(), (), ())
 
 # A file that was not touched for so many seconds and is no longer than so many bytes is read once for all tapes: a test with forty mutators opens as many.
 # A younger one may change again within one tick of the file system's clock.
-_STILL, _SMALL = 2.0, 4 << 20
+_STILL, _SMALL = 2.0, 2 << 20
 
 
 def stock(path: Path, test: str | None, ignore: tuple[Steps, ...], scrubbing: Scrubbing) -> Stock:
@@ -104,7 +104,7 @@ def _read(path: Path, signature: object, test: str | None, ignore: tuple[Steps, 
     return Stock(cassette, slots, tuple((number, each) for number, each in numbered if each.test not in (None, test)))
 
 
-_kept = lru_cache(maxsize=16)(_read)
+_kept = lru_cache(maxsize=8)(_read)
 
 
 def _slot(

@@ -531,13 +531,13 @@ class Tape:
         """What a person should know of responses that hold a connection for ever; a test that failed in between could not help it."""
         left = self._open if self._cut_short is None else []
         return [
-            f"{each.request.method} {self._scrubbing.stored(each.request).url}: the response was neither read to its end nor closed "
+            f"{self._named(each)}: the response was neither read to its end nor closed "
             f"(reads taken: {each.reads}); close it, or use a with block"
             for each in left
         ]
 
-    def _named(self, take: Recorder) -> str:
-        return f"{take.request.method} {self._scrubbing.stored(take.request).url}"
+    def _named(self, take: Recorder | Response) -> str:
+        return f"{take.request.method} {self._scrubbing.request(take.request).url}"
 
     def _whole(
         self, recorded: dict[Recorder, Interaction], wanted: int, why: str, ended: bool

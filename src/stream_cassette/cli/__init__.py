@@ -78,7 +78,7 @@ def _status(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # who reads has seen enough, as in `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
         return 1
     except RecursionError:
         print(f"stream-cassette {options.command}: a JSON value is nested too deeply", file=sys.stderr)
@@ -86,3 +86,12 @@ def _status(options: argparse.Namespace) -> int:
     except StreamCassetteError as error:
         print(f"stream-cassette {options.command}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # such as a disk that is full, behind standard output
+        _say_no_more()
+        print(f"stream-cassette {options.command}: {error.strerror or error}", file=sys.stderr)
+        return 2
+
+
+def _say_no_more() -> None:
+    """What is still to be written would be tried once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -91,6 +91,8 @@ class _Loader(Loader):
         self._waiting = waiting
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # of a copy in the making
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

@@ -21,7 +21,7 @@ class Player:
     """Gives one recorded exchange back, read by read: a door calls `start`, then `pause` and `read` in turn, and `close`.
 
     `pace` is what the recorded times are multiplied by; with 0 nothing waits. Reads without a byte, which only an exchange made by hand has, are passed
-    over. Raises `TapeError`, noted on the tape, for a header that HTTP cannot carry: it would break the wire of one client and not that of another.
+    over. Raises `TapeError`, noted on the tape, for a header or a status that no response of HTTP can have: it would break the wire of one client and not that of another.
     """
 
     def __init__(
@@ -45,8 +45,7 @@ class Player:
         self._started_at = 0.0
         self._given = 0
         self._overdue = False
-        if problem := next(filter(None, (unfit(*each) for each in self.exchange.headers)), ""):
-            error = TapeError(problem, where=where, mend=MEND)
+        if error := _unfit(self.exchange, where):
             note(error)
             raise error
 
@@ -110,6 +109,18 @@ def _sound(exchange: Exchange) -> Exchange:
     if all(read.data for read in exchange.reads):
         return exchange
     return replace(exchange, reads=tuple(read for read in exchange.reads if read.data))
+
+
+def _unfit(exchange: Exchange, where: str) -> TapeError | None:
+    if problem := next(filter(None, (unfit(*each) for each in exchange.headers)), ""):
+        return TapeError(problem, where=where, mend=MEND)
+    if exchange.status < 200 and exchange.status != 101:
+        return TapeError(
+            f"{exchange.status} is the status of what comes before a response, so a client would wait for that",
+            where=where,
+            mend="make it the status of the response: 200 or above",
+        )
+    return None
 
 
 def hurried(exchange: Exchange) -> Exchange:

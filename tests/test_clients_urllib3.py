@@ -477,6 +477,18 @@ def test_a_cookie_and_its_session(path: Path) -> None:
     assert "very-secret" not in path.read_text()
 
 
+def test_headers_that_a_cassette_cannot_hold_as_they_came(path: Path) -> None:
+    """A folded one in the request, and NUL in the response, which http.client lets pass: to a recipient each is a space."""
+
+    def client(url: str) -> bytes:
+        return urllib3.request("GET", url, headers={"Content-Type": "a/b;\r\n c=d"}, timeout=5).data
+
+    with scripted(head("etag: a\0b", "content-length: 2"), b"hi") as server:
+        assert twice(path, f"http://{server}/", client) == (b"hi", b"hi")
+    assert recorded(path).header("etag") == "a b"
+    assert recorded(path).request.headers == (("content-type", "a/b; c=d"),)
+
+
 def test_a_secret_does_not_reach_the_file(path: Path) -> None:
     key = "sk-this-is-the-secret-key"
 

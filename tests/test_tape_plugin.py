@@ -413,3 +413,10 @@ def test_what_is_left_out_after_a_retry_is_told(project: pytest.Pytester, answer
     assert line.endswith(
         "2 tries left out (503, 503), after which the client tried again with success; keep_failures=True records them"
     )
+
+
+def test_a_header_that_is_none_cannot_be_kept(project: pytest.Pytester) -> None:
+    result = run(project, marker="keep_headers='x-request-id: 7'")
+    result.stdout.fnmatch_lines(
+        ["*TapeError: 'x-request-id: 7' is no name of a header", "*keep_headers=[[]'x-request-id'[]]*"]
+    )

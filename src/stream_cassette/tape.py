@@ -26,6 +26,7 @@ from stream_cassette.errors import (
     TapeError,
     Unplayed,
 )
+from stream_cassette.headers import unfit
 from stream_cassette.hosts import Hosts, is_link_local
 from stream_cassette.matching import ignored
 from stream_cassette.model import COMPLETE, Exchange, Interaction, Reply, Request, Response
@@ -124,6 +125,10 @@ class Tape:
         used = f"use({str(path)!r}, mode='%s')"
         self._first = record_command.partition("\n")[0].replace(_ALL, _ONCE) or used % "once"
         self._again = record_command or f"{used % 'all'}\n(mode='new' keeps what is recorded and adds what is missing)"
+        if strange := [name for name in keep_headers if unfit(name, "")]:
+            raise TapeError(
+                f"{strange[0]!r} is no name of a header", where=str(path), mend="write keep_headers=['x-request-id']"
+            )
         self._scrubbing = Scrubbing(secrets_of(secrets, str(path)), scrub, frozenset(map(str.lower, keep_headers)))
         self._ignore = ignored(ignore)
         self._keep_failures, self._quiet = keep_failures, quiet

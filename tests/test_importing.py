@@ -89,6 +89,12 @@ DEFLATED = {**SSE, "content-encoding": ["identity, deflate"]}
         ("json", CHAT, ZIPPED, "gzip"),
         ("yaml", zlib.compress(CHAT), DEFLATED, "deflate"),
         ("yaml", CHAT, DEFLATED, "deflate"),
+        (
+            "yaml",
+            CHAT,
+            {**SSE, "content-encoding": [f"sk-proj-{'Ab3' * 16}"]},
+            "",
+        ),  # no coding; it must not come in as one
     ],
 )
 def test_a_stream_in_a_cassette_of_vcr(tmp_path: Path, ending: str, body: bytes, headers: Any, was: str) -> None:
@@ -865,3 +871,17 @@ def test_what_cannot_be_done_is_told_before_anything_is_written(
     assert main(["import", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path().rglob("*.*")} == before
+
+
+def test_what_is_told_of_a_file_quotes_no_secret(tmp_path: Path) -> None:
+    key = f"sk-proj-{'Ab3' * 16}"
+    content = {"mimeType": "text/plain", "text": "x", "encoding": key}
+    entry = {
+        "request": {"method": "GET", "url": "https://h.test/", "headers": []},
+        "response": {"status": 200, "headers": [], "content": content},
+    }
+    (tmp_path / "a.har").write_text(json.dumps({"log": {"version": "1.2", "entries": [entry]}}))
+    found = read(tmp_path / "a.har")
+    assert len(found.left_out) == 1
+    assert "encoding" in found.left_out[0].why
+    assert key not in repr(found)

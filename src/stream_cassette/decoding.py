@@ -115,4 +115,7 @@ _DECODERS: dict[str, tuple[Callable[[], tuple[Decode, Ended]], ...]] = {
     "br": (_brotli("brotli"), _brotli("brotlicffi")),
     "zstd": (_zstd("compression.zstd"), _zstd("backports.zstd"), _zstandard),
 }
+KNOWN = frozenset(_DECODERS)
+"""The names of the codings that can come off."""
+
 _PACKAGES = {"br": "brotli", "zstd": "backports.zstd"}

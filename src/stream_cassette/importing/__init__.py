@@ -6,16 +6,17 @@ import email.utils
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from ..cassette import of_now, read_per_event, update
-from ..decoding import Undecodable, codings, decoded
+from ..decoding import KNOWN, Undecodable, codings, decoded
 from ..errors import CassetteError
 from ..framing import frames
 from ..headers import separated
 from ..model import COMPLETE, Cassette, Headers, Interaction
 from ..recording import Recorder
-from ..redact import Redaction, Scrubbing, summary
+from ..redact import Redaction, Scrubbing, scrub_value, summary
 from ..yamltext import LARGEST
 from . import cassetter, har, raw, vcr
 from .entries import Entry, Facts, Kept, LeftOut, Source, in_utc
@@ -105,7 +106,15 @@ def read(
         cassette = replace(cassette, at=min(times).strftime("%Y-%m-%dT%H:%M:%SZ"))
     remarks = [_ONE_TIME if any(each.lasted_ms for each in kept) else NO_TIMES] if kept else []
     remarks += told.remarks + ([replaced] if (replaced := summary(told.redactions)) else [])
-    return Imported(cassette, name, tuple(each for each in found if isinstance(each, LeftOut)), tuple(remarks))
+    left_out = [each for each in found if isinstance(each, LeftOut)]
+    # What is told of a file may quote it.
+    clean = partial(scrub_value, secrets=scrubbing.secrets)
+    return Imported(
+        cassette,
+        name,
+        tuple(LeftOut(clean(each.place), clean(each.why)) for each in left_out),
+        tuple(map(clean, remarks)),
+    )
 
 
 def save(path: Path, cassette: Cassette, *, force: bool = False) -> None:
@@ -209,7 +218,7 @@ def _plain(headers: Headers, body: bytes) -> tuple[Headers, bytes, str]:
         except Undecodable:
             return headers, body, ""  # the recorder will say it
     kept = tuple(pair for pair in headers if pair[0] not in ("content-encoding", "content-length"))
-    return kept, body, ", ".join(names)
+    return kept, body, ", ".join(name for name in names if name in KNOWN)  # any other text may be anything
 
 
 def _is_plain(body: bytes) -> bool:

@@ -402,6 +402,192 @@ def test_what_does_not(case: str) -> None:
         assert drift(now, recorded).shape == ()
 
 
+SILENT = chunk({"role": "assistant", "content": None})
+EMPTY_PIECE = {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ""}}
+CALL_AS_SENT = [CALL[0], EMPTY_PIECE, *CALL[1:]]
+CALL_WITHOUT = [CALL[0], CALL[-1]]
+USAGE = {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11}
+
+
+def stopped(reason: str, **more: Any) -> dict[str, Any]:
+    return {**FINISH, "delta": {"stop_reason": reason, **more}}
+
+
+def gemini(*pieces: str, since: int = 0, **counts: Any) -> Stream:
+    """Each piece with the usage so far, as it is sent; the counts from this piece on."""
+    last = len(pieces) - 1
+    return stream(
+        *(
+            event(
+                {
+                    "candidates": [
+                        {
+                            "content": {"parts": [{"text": piece}], "role": "model"},
+                            "index": 0,
+                            **({"finishReason": "STOP"} if at == last else {}),
+                        }
+                    ],
+                    "usageMetadata": {**USAGE, **(counts if at >= since else {})},
+                }
+            )
+            for at, piece in enumerate(pieces)
+        )
+    )
+
+
+# Neither way.
+OTHERWISE: dict[str, tuple[Stream, Stream]] = {
+    "null for the text beside a call": (chat(FIRST, *words(9), LAST), chat(SILENT, *CALLED, chunk({}, "tool_calls"))),
+    "null for the text beside a call, with text and a call": (
+        chat(FIRST, *words(9), *CALLED, LAST),
+        chat(SILENT, *CALLED, LAST),
+    ),
+    "null or an empty text beside calls alone": (chat(FIRST, *CALLED, LAST), chat(SILENT, *CALLED, LAST)),
+    "null or an empty refusal": (
+        chat(chunk({"role": "assistant", "content": "", "refusal": ""}), *words(2), LAST),
+        chat(chunk({"role": "assistant", "content": "", "refusal": None}), *words(2), LAST),
+    ),
+    "text alone, or a call too that begins with an empty piece": (
+        HELLO,
+        messages(OPEN, *text("w"), CLOSE, *CALL_AS_SENT),
+    ),
+    "text or a call that begins with an empty piece": (HELLO, messages(*CALL_AS_SENT)),
+    "text or a call of an empty piece": (HELLO, messages(CALL[0], EMPTY_PIECE, CALL[-1])),
+    "a call without arguments": (messages(*CALL), messages(*CALL_WITHOUT)),
+    "a call without a piece": (messages(*CALL_AS_SENT), messages(*CALL_WITHOUT)),
+    "a call of an empty piece, or without one": (messages(CALL[0], EMPTY_PIECE, CALL[-1]), messages(*CALL_WITHOUT)),
+    "two calls, of which one has no arguments": (messages(*CALL_AS_SENT), messages(*CALL_WITHOUT, *CALL_AS_SENT)),
+    "the stop sequence": (
+        messages(OPEN, *text("w"), CLOSE, finish=stopped("end_turn", stop_sequence=None)),
+        messages(OPEN, *text("w"), CLOSE, finish=stopped("stop_sequence", stop_sequence="X")),
+    ),
+    "the number of the token that stopped it": (
+        chat(FIRST, *words(2), {**LAST, "stopped_by": 7}),
+        chat(FIRST, *words(2), {**chunk({}, "length"), "stopped_by": None}),
+    ),
+    "which server it was": (
+        chat(*({**each, "system_fingerprint": "fp_1", "service_tier": None} for each in (FIRST, *words(2), LAST))),
+        chat(*({**each, "system_fingerprint": None, "service_tier": "default"} for each in (FIRST, *words(2), LAST))),
+    ),
+    "what came out of the cache": (
+        gemini("a", "b"),
+        gemini("a", cachedContentTokenCount=4, cacheTokensDetails=[{"modality": "TEXT", "tokenCount": 4}]),
+    ),
+    "how much it thought unseen, in many pieces": (gemini(*"abcdefgh", thoughtsTokenCount=3), gemini(*"abcdefgh")),
+    "since when it thought unseen": (
+        gemini(*"abcdefgh", thoughtsTokenCount=3),
+        gemini(*"abcdefgh", since=6, thoughtsTokenCount=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_what_the_model_chose_does_not_drift_either_way(case: str) -> None:
+    recorded, now = OTHERWISE[case]
+    assert drift(recorded, now).shape == ()
+    assert drift(now, recorded).shape == ()
+
+
+# The bounds of the above: what looks like the model's choice and is not.
+NOT_CHOSEN: dict[str, tuple[Stream, Stream, list[str]]] = {
+    "null for the text where there was never an empty one": (
+        chat(chunk({"role": "assistant"}), *words(9), LAST),
+        chat(SILENT, *CALLED, LAST),
+        ["events: field choices[*].delta.content is now null, was string"],
+    ),
+    "null for an empty text in front of text": (
+        chat(FIRST, *words(9), LAST),
+        chat(SILENT, *words(9), LAST),
+        ["events: field choices[*].delta.content is now also null"],
+    ),
+    "null for what is empty and no content": (
+        chat(FIRST, *words(2), {**LAST, "note": ""}),
+        chat(FIRST, *words(2), {**LAST, "note": None}),
+        ["events: field note is now null, was string"],
+    ),
+    "null for what is empty, in a body of no known dialect": (
+        whole({"notes": [1, {"text": ""}]}),
+        whole({"notes": [1, {"text": None}]}),
+        ["body: field notes[*].text is now null, was string"],
+    ),
+    "null for what is empty, beside what is no object": (
+        chat({**FIRST, "notes": [1, {"text": ""}]}, LAST),
+        chat({**FIRST, "notes": [1, {"text": None}]}, LAST),
+        ["events: field notes[*].text is now null, was string"],
+    ),
+    "a list for an empty text": (
+        chat(FIRST, *CALLED, LAST),
+        chat(chunk({"role": "assistant", "content": []}), *CALLED, LAST),
+        ["events: field choices[*].delta.content is now array, was string"],
+    ),
+    "what stands beside an empty piece": (
+        messages(*CALL_AS_SENT),
+        messages(CALL[0], {**EMPTY_PIECE, "note": "x"}, *CALL[1:]),
+        ["event content_block_delta: field note came (string)"],
+    ),
+    "the pieces of a call by another name": (
+        messages(*CALL),
+        messages(CALL[0], {**EMPTY_PIECE, "type": "content_block_piece"}, CALL[-1]),
+        ["event content_block_piece came"],
+    ),
+    "the stop sequence, of replies that ended alike": (
+        messages(OPEN, *text("w"), CLOSE, finish=stopped("end_turn", stop_sequence=None)),
+        messages(OPEN, *text("w"), CLOSE, finish=stopped("end_turn", stop_sequence="X")),
+        ["event message_delta: field delta.stop_sequence is now string, was null"],
+    ),
+    "the usage beside another finish reason": (
+        chat(FIRST, *words(2), {**LAST, "usage": {"prompt_tokens": 3}}),
+        chat(FIRST, *words(2), {**chunk({}, "length"), "usage": None}),
+        ["events: field usage is now null, was object"],
+    ),
+    "null beside another finish reason and elsewhere": (
+        chat(*({**each, "by": "x"} for each in (FIRST, *words(2), LAST))),
+        chat(*({**each, "by": None} for each in (FIRST, *words(2), chunk({}, "length")))),
+        ["events: field by is now null, was string"],
+    ),
+    "null where neither says a finish reason": (
+        chat({**FIRST, "by": "x"}, *words(2)),
+        chat({**FIRST, "by": None}, *words(2)),
+        ["events: field by is now null, was string"],
+    ),
+    "which server it was, as a number": (
+        chat({**FIRST, "system_fingerprint": "fp_1"}, LAST),
+        chat({**FIRST, "system_fingerprint": 1}, LAST),
+        ["events: field system_fingerprint is now number, was string"],
+    ),
+    "which server it was, no more": (
+        chat(*({**each, "system_fingerprint": None} for each in (FIRST, LAST))),
+        chat(FIRST, LAST),
+        ["events: field system_fingerprint went (null)"],
+    ),
+    "a count that is never zero": (
+        gemini("a", "b", thoughtsTokenCount=3),
+        gemini("a", "b", thoughtsTokenCount=3, costTokenCount=1),
+        ["events: field usageMetadata.costTokenCount came (number)"],
+    ),
+    "what came out of the cache, as a text": (
+        gemini("a", "b", cachedContentTokenCount=4),
+        gemini("a", "b", cachedContentTokenCount="4"),
+        ["events: field usageMetadata.cachedContentTokenCount is now string, was number"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_CHOSEN)
+def test_what_only_looks_like_a_choice_drifts(case: str) -> None:
+    recorded, now, lines = NOT_CHOSEN[case]
+    assert list(drift(recorded, now).shape) == lines
+
+
+def test_that_arguments_come_whole_and_no_more_in_pieces_drifts() -> None:
+    recorded = RECORDINGS["openai-responses/tools"]
+    pieces = "response.function_call_arguments.delta"
+    now = stream(*(frame.raw for frame in recorded.frames if frame.event != pieces))
+    assert now.reply.tool_calls == recorded.reply.tool_calls
+    assert drift(recorded, now).shape == (f"event {pieces} went",)
+    assert drift(now, recorded).shape == (f"event {pieces} came",)
+
+
 # What came before the client left is compared.
 CAME: dict[str, tuple[Stream, Stream, list[str]]] = {
     "a field": (

@@ -55,6 +55,7 @@ FLOORS: list[list[str]] = [
         "shelf",
         "settling",
         "saving",
+        "takes",
         "drift",
         "comparing",
         "tape",

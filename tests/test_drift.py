@@ -525,6 +525,11 @@ NOT_CHOSEN: dict[str, tuple[Stream, Stream, list[str]]] = {
         messages(CALL[0], {**EMPTY_PIECE, "note": "x"}, *CALL[1:]),
         ["event content_block_delta: field note came (string)"],
     ),
+    "what comes after a call and says nothing": (
+        chat(FIRST, *words(2), LAST),
+        chat(FIRST, *words(2), *CALLED, chunk({}, checks=[{"passed": True}]), chunk({}, "tool_calls")),
+        ["events: field checks came (array)"],
+    ),
     "the pieces of a call by another name": (
         messages(*CALL),
         messages(CALL[0], {**EMPTY_PIECE, "type": "content_block_piece"}, CALL[-1]),

@@ -199,16 +199,24 @@ def _events(stream: Stream) -> Iterator[Event]:
             continue
         line = "" if frame.headers or frame.event == "message" else frame.event
         name, value = _opened(frame)
-        content = _content(said, kinds, content)
+        content = _content(said, kinds, content if _has_empty(value) else frozenset())
         yield Event(_label(line or name), value, said, content, bool(kinds), line)
 
 
 def _content(said: Sequence[Delta], kinds: frozenset[str], last: frozenset[str]) -> frozenset[str]:
-    """What an event brings. One that says nothing is an empty piece of what the event before it brought, of its arguments if that was a call."""
+    """What an event brings; where it says nothing, a piece of what the event before it brought (`last`), which is of the arguments if that is a call."""
+    if not said:
+        return last | {"arguments"} if "call" in last else last
     of_arguments = "call" in kinds and any(isinstance(each, Arguments | ArgumentsAt) for each in said)
-    if of_arguments or (not said and "call" in last):
-        kinds |= {"arguments"}
-    return kinds & _CHOSEN if said else kinds | last
+    return (kinds | {"arguments"} if of_arguments else kinds) & _CHOSEN
+
+
+def _has_empty(value: Any) -> bool:
+    """Is a string inside empty, as in the first piece of much that is streamed?"""
+    inner = [value]
+    for each in inner:  # which grows: a value may be nested deeper than Python's stack
+        inner += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return "" in inner
 
 
 def _is_aside(delta: Delta) -> bool:

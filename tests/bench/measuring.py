@@ -74,7 +74,7 @@ class Target:
         """The ratio and the target, in words."""
         ratio = self.ratio(figures)
         if self.times < 1:
-            return f"{1 / ratio:.1f} x better", f"at least {1 / self.times:.1f} x"
+            return f"{1 / ratio:.1f} x as fast", f"at least {1 / self.times:.1f} x"
         return f"{ratio:.2f} x", f"at most {self.times:g} x"
 
 

@@ -127,6 +127,15 @@ def test_headers_pass_but_those_of_one_connection(path: Path) -> None:
         assert sent["cookie"] == ""
 
 
+@pytest.mark.parametrize("value", [b"\xe4", "ä🌊".encode(), b"\xe4\xc3\xa4"])
+def test_headers_that_are_no_ascii_pass_byte_for_byte(path: Path, value: bytes) -> None:
+    answer = exchange(b"a", headers=(*SSE, ("x-a", value.decode(errors="surrogateescape")), ("x-b", "ä")))
+    said = b"GET / HTTP/1.1\r\nHost: x\r\nX-Sent: %b\r\n\r\n" % value
+    with recording(path, answer) as (url, upstream, _), raw(url, said) as client:
+        assert b"\r\nx-a: %b\r\nx-b: \xc3\xa4\r\n" % value in until(client, b"0\r\n\r\n")
+    assert dict(upstream.requests[0].headers)["x-sent"] == value.decode("latin-1")
+
+
 def test_every_read_is_passed_on_at_once(path: Path) -> None:
     gate = Gate()
     seen: list[Passed] = []

@@ -54,6 +54,12 @@ def test_every_read_is_one_chunk() -> None:
     )
 
 
+def test_a_header_that_is_no_utf8_goes_out_byte_for_byte() -> None:
+    with serve(always(exchange(headers=(("x-a", "\udce4"), ("x-b", "ä"))))) as server, connect(server) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"\r\nx-a: \xe4\r\nx-b: \xc3\xa4\r\n" in everything(client)
+
+
 def test_no_thread_is_left() -> None:
     before = threading.active_count()
     with serve(always(exchange(b"a"))) as server:
@@ -426,7 +432,9 @@ def test_a_client_that_takes_the_server_for_a_proxy() -> None:
         client.sendall(b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\n")
         answer = b""
         while not answer.endswith(b"0\r\n\r\n"):
-            answer += client.recv(65536)
+            data = client.recv(65536)
+            assert data, answer
+            answer += data
         assert answer.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
         assert f"give the client {server.url} as its base URL".encode() in answer
         assert server.requests == ()

@@ -115,9 +115,10 @@ class _Upstream:
 
         parts = urlsplit(request.url)
         url = self.origin + parts._replace(scheme="", netloc="").geturl()
-        return httpx2.Request(
-            request.method, url, headers=_passed_on(request.headers, _OF_THE_REQUEST), content=request.body
-        )
+        kept = _passed_on(request.headers, _OF_THE_REQUEST)
+        # As bytes, because httpx2 takes text for ASCII; the server has each byte as a character.
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in kept]
+        return httpx2.Request(request.method, url, headers=headers, content=request.body)
 
 
 def _passed_on(headers: Headers, own: frozenset[str] = frozenset()) -> list[tuple[str, str]]:
@@ -199,7 +200,11 @@ class _Forwarded:
         try:
             response = await upstream.client.send(upstream.request(self._passed.request), stream=True)
             try:
-                headers = tuple((name.lower(), value) for name, value in response.headers.multi_items())
+                # Byte for byte: httpx2 guesses one encoding for all of them.
+                headers = tuple(
+                    (name.decode().lower(), value.decode(errors="surrogateescape"))
+                    for name, value in response.headers.raw
+                )
                 self._queue.put((response.status_code, tuple(_passed_on(headers))))
                 async for data in response.aiter_raw():
                     self._queue.put(data)

@@ -307,7 +307,7 @@ class _Connection:
             ) from error
 
     def _response(self, status: int, headers: list[tuple[str, str]]) -> Any:
-        said = [(name, value.encode()) for name, value in headers]
+        said = [(name, value.encode(errors="surrogateescape")) for name, value in headers]
         return self._h11.Response(status_code=status, headers=said, reason=responses.get(status, "").encode())
 
     def _culprit(self, status: int, headers: list[tuple[str, str]]) -> str:

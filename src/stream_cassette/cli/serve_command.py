@@ -87,14 +87,14 @@ def run(options: argparse.Namespace) -> int:
 
     replay = _Replay(tape, _tell, loop=options.loop)
     with terminable(), serve(replay, host=options.host, port=options.port) as server:
-        print(f"replaying {options.cassette} at {server.url}")
-        for each in found.interactions:
-            if each.test in (None, test):
-                print(f"  {_asked(each.exchange.request)}")
-        for mutator in replay.tape.mutators:
-            print(f"mutated: {mutator!r}")
-        print("until Ctrl-C", flush=True)
         try:
+            print(f"replaying {options.cassette} at {server.url}")
+            for each in found.interactions:
+                if each.test in (None, test):
+                    print(f"  {_asked(each.exchange.request)}")
+            for mutator in replay.tape.mutators:
+                print(f"mutated: {mutator!r}")
+            print("until Ctrl-C", flush=True)
             threading.Event().wait()
         except KeyboardInterrupt:
             print()

@@ -236,6 +236,11 @@ def test_a_long_stream_takes_calls_in_proportion() -> None:
 # ----------------------------------------------------------------------------------------------------------------- the command
 
 
+@pytest.fixture(autouse=True)
+def _a_pipe_of_the_usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def test_the_head_of_an_interaction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = kept(tmp_path / "a.yaml", CALLS)
     assert main(["show", str(path)]) == 0

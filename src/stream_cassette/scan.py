@@ -54,8 +54,7 @@ def files_of(paths: Iterable[Path]) -> Iterator[Path]:
         if path.is_dir():
             for folder, folders, names in os.walk(path, onerror=_refuse):
                 folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
-                found = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
-                yield from (file for file in found if file.is_file())  # a pipe would wait for ever
+                yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
         elif path.exists():
             yield path
         else:

@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     from stream_cassette.scan import files_of, scan
 
     secrets = secrets_of(options.secret, "--secret")
-    files = list(dict.fromkeys(files_of(options.paths)))
+    # A pipe that lies in a folder would make us wait for ever; one that is named is meant.
+    files = [file for file in dict.fromkeys(files_of(options.paths)) if file.is_file() or file in options.paths]
     found = [finding for file in files for finding in scan(file, secrets)]
     if options.json:
         print(json.dumps([asdict(finding) for finding in found], indent=2))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 from stream_cassette.errors import RecordingTooShort, StreamCassetteError, TapeError
 from stream_cassette.headers import MEND, unfit
@@ -41,9 +42,11 @@ class Player:
         self._note = note
         self._where = where
         self._clock = clock
+        self.paced = bool(pace)
+        """Whether there is anything to wait for: else nobody need ask `pause`."""
         self._pace = pace
         self._started_at = 0.0
-        self._given = 0
+        self._given, self._reads = 0, self.exchange.reads
         self._overdue = False
         if error := _unfit(self.exchange, where):
             note(error)
@@ -58,16 +61,22 @@ class Player:
 
         Where the next read is further off than the client's read `timeout` in seconds, that is the pause, and `read` gives `stalled`.
         """
-        if not self._pace:
+        if not self.paced:
             return 0.0
-        if self._given < len(self.exchange.reads):
-            due = self._started_at + self.exchange.reads[self._given].at_ms / 1000 * self._pace
+        if self._given < len(self._reads):
+            due = self._started_at + self._reads[self._given].at_ms / 1000 * self._pace
             wait = max(0.0, due - self._clock())
         else:
             # Who left may have left by the clock, and will again.
             wait = _LINGER if self.exchange.ending.kind == "closed" else 0.0
         self._overdue = timeout is not None and wait > timeout
         return timeout if self._overdue and timeout is not None else wait
+
+    def at_once(self) -> Iterator[bytes]:
+        """The reads that are left, where nobody has to wait for them; `read` tells how the body ends."""
+        while (given := self._given) < len(self._reads):
+            self._given = given + 1
+            yield self._reads[given].data
 
     def read(self) -> bytes | Ending:
         """The next read, or how the body ends: `complete`, `disconnected` or `stalled`, the last two for the door to raise as its library does.
@@ -77,9 +86,10 @@ class Player:
         if self._overdue:
             self.read_to_end = True
             return Ending("stalled")
-        if self._given < len(self.exchange.reads):
-            self._given += 1
-            return self.exchange.reads[self._given - 1].data
+        given = self._given
+        if given < len(self._reads):
+            self._given = given + 1
+            return self._reads[given].data
         self.read_to_end = True
         if self.exchange.ending.kind == "closed":
             error = RecordingTooShort(
@@ -106,7 +116,7 @@ class Player:
 
 def _sound(exchange: Exchange) -> Exchange:
     """The exchange without empty reads: to HTTP/1.1 an empty chunk is the end."""
-    if all(read.data for read in exchange.reads):
+    if all(map(attrgetter("data"), exchange.reads)):
         return exchange
     return replace(exchange, reads=tuple(read for read in exchange.reads if read.data))
 

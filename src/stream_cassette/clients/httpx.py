@@ -208,26 +208,23 @@ class _Replayed:
         self._player = player
         self._patience = patience
 
-    def _read(self) -> bytes | None:
-        match self._player.read():
-            case Ending() as ending if ending == COMPLETE:
-                return None
-            case Ending() as ending:
-                raise _error(self._library, ending)
-            case data:
-                return data
+    def _end(self, ending: Ending) -> None:
+        if ending != COMPLETE:
+            raise _error(self._library, ending)
 
 
 class _SyncReplayed(_Replayed):
     def __iter__(self) -> Iterator[bytes]:
         try:
+            if not self._player.paced:
+                yield from self._player.at_once()
             while True:
-                if pause := self._player.pause(self._patience):
-                    time.sleep(pause)
-                data = self._read()
-                if data is None:
+                time.sleep(self._player.pause(self._patience))
+                given = self._player.read()
+                if isinstance(given, Ending):
+                    self._end(given)
                     return
-                yield data
+                yield given
         finally:
             self._player.close()  # an iterator that is dropped closes the connection
 
@@ -240,10 +237,11 @@ class _AsyncReplayed(_Replayed):
         try:
             while True:
                 await _wait(self._player.pause(self._patience))
-                data = self._read()
-                if data is None:
+                given = self._player.read()
+                if isinstance(given, Ending):
+                    self._end(given)
                     return
-                yield data
+                yield given
         finally:
             self._player.close()
 

@@ -123,7 +123,7 @@ def mutilated(payload: Any) -> st.SearchStrategy[Any]:
 
 
 @each_dialect
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_reading_never_raises(speaker: Dialect, data: st.DataObject) -> None:
     payload = data.draw(st.sampled_from(SAMPLES[speaker.name]).flatmap(mutilated))

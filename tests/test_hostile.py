@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -228,8 +229,6 @@ BLOCK = "interactions: []\n" + "x:\n    body: |2+\n      a\n\n      b\n"
 def test_a_literal_is_read_past_yaml_only_where_yaml_agrees(
     text: str, cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import io
-
     from stream_cassette import yamltext
 
     def values(root: object) -> object:
@@ -250,6 +249,21 @@ def test_a_literal_is_read_past_yaml_only_where_yaml_agrees(
     monkeypatch.setattr(yamltext, "without_literals", lambda file: (b"", {}))
     assert mine == result()
     assert without_literals(io.BytesIO(b"")) == (b"", {})
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1 << 16])
+@pytest.mark.parametrize("rest", ["", " ", "   ", "     ", "  x\n", "   \n", "a: 1\n", "a: |\n  b\n"])
+@pytest.mark.parametrize("body", ["", "\n", "      a\n", "      a\n\n      b\n", "\n\n       \n"])
+def test_a_literal_ends_with_the_last_line_that_belongs_to_it(
+    body: str, rest: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(literals, "PIECE", size)
+    file = io.BytesIO(f"{body}{rest}".encode())
+    found = literals.Literal(file, b" " * 6, True)
+    assert found.sound
+    assert str(found) == body.replace("      ", "")
+    assert found.outline == b"\n" * body.count("\n")
+    assert file.read() == rest.encode()
 
 
 def test_a_long_body_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Long texts in a YAML file, read past yaml.
 
 A response body is most of a cassette, and yaml would hold it four times over. So the literals and the base64 that stand where a cassette has its
-bodies are cut out line by line, and yaml is shown as many blank lines. What yaml then makes of the file says whether that was right.
+bodies are cut out, and yaml is shown as many blank lines. What yaml then makes of the file says whether that was right.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-PIECE = 1 << 20  # bytes
+PIECE = 1 << 16  # bytes; a processor has them at hand, which makes this faster than pieces of a megabyte
+_FIRST = 1 << 13  # bytes of the first piece; a file may have many short literals
 # No place in a YAML literal, or invisible in one: a parser refuses it, takes it for a line end, or an editor loses it.
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _SAFE_ASCII = bytes([9, 10, *range(0x20, 0x7F)])
@@ -31,52 +32,57 @@ class Safety:
     """Whether a text that comes in pieces is UTF-8 without unsafe characters."""
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._whole, self._rare = decoder(), decoder()
 
     def passes(self, piece: bytes, *, final: bool = False) -> bool:
-        if not self._decoder.getstate()[0] and not piece.translate(None, _SAFE_ASCII):
+        rare = piece.translate(None, _SAFE_ASCII)
+        if not rare and not self._whole.getstate()[0]:
             return True
         try:
-            return not UNSAFE.search(self._decoder.decode(piece, final))
+            self._whole.decode(piece, final)
+            # What is left of UTF-8 without some ASCII is UTF-8; and to search the whole text takes many times as long.
+            return not UNSAFE.search(self._rare.decode(rare, final))
         except UnicodeDecodeError:
             return False
 
 
 class Literal:
-    """One literal of an open file. Iterating, as often as one likes, reads its text as UTF-8 in pieces of about `PIECE`.
+    """The literal whose text begins where an open file stands; then the file stands behind it.
 
-    `sound` is False where yaml would not take it so.
+    Iterating, as often as one likes, reads the text as UTF-8 in pieces of about `PIECE`. `outline` is what yaml is shown in its place; `sound` is
+    False where yaml would not take the text so.
     """
 
     style = "|"
 
     def __init__(self, file: BinaryIO, pad: bytes, keeps_end: bool) -> None:
-        self.sound = True
-        self._file, self._start, self._size = file, file.tell(), 0
+        self._file, self._start = file, file.tell()
         self._pad, self._keeps_end = pad, keeps_end
-        self._lines = 0
-        self._waiting = bytearray()
-        self._safety = Safety()
+        self._size, self._lines, self.sound = self._measured()
+        self.outline = b"\n" * self._lines
+        file.seek(self._start + self._size)
 
-    def take(self, line: bytes, fresh: bool) -> bytes | None:
-        """What yaml is shown for the next line, or for a part of one that is not its start (`fresh`); None if it does not belong to this."""
-        if fresh and line != b"\n" and not line.startswith(self._pad):
-            return None
-        self._size += len(line)
-        self._waiting += line
-        if len(self._waiting) >= PIECE:
-            self._check()
-        ends = line.endswith(b"\n")
-        self._lines += ends
-        return b"\n" * ends
-
-    def close(self) -> None:
-        self._check()
-        self.sound = self.sound and self._safety.passes(b"", final=True)
-
-    def _check(self) -> None:
-        self.sound = self.sound and self._safety.passes(bytes(self._waiting))
-        self._waiting.clear()
+    def _measured(self) -> tuple[int, int, bool]:
+        """Its bytes and lines, and whether they are sound."""
+        before_other = re.compile(rb"\n(?!%b|\n)" % self._pad)
+        safety, sound, ended = Safety(), True, False
+        held, size, lines = b"\n", -1, -1  # a line end before the first line, which is none of the text
+        while not ended:
+            data = self._file.read(min(PIECE, max(_FIRST, size)))
+            held += data
+            end = len(held)
+            if found := before_other.search(held):
+                # What follows this line end may be a pad that is not whole yet.
+                ended = not data or end - found.end() >= len(self._pad)
+                end = found.end() if ended else found.start()
+            elif not data:
+                return size, lines, False  # the last line has no end
+            taken, held = held[:end], held[end:]
+            size += end
+            lines += taken.count(b"\n")
+            sound = sound and safety.passes(taken)
+        return size, lines, sound and safety.passes(b"", final=True)
 
     @property
     def blank(self) -> str:
@@ -109,24 +115,15 @@ class Encoded:
     style = "'"
 
     def __init__(self, file: BinaryIO, first: bytes) -> None:
-        self.sound = False  # until its end was seen
         self._file, self._start, self._size = file, file.tell() - len(first), len(first)
-        self._lines = 0
-
-    def take(self, line: bytes, fresh: bool) -> bytes | None:
-        """As of a `Literal`."""
-        match = None if self.sound else _BASE64_LINE.fullmatch(line)
-        if match is None or not fresh:
-            return None
-        self._size += len(line)
-        if match[1] is None:
-            self._lines += 1
-            return b"\n"
-        self.sound = _is_base64(match[1])
-        return b"        '\n"
-
-    def close(self) -> None:
-        pass
+        self._lines, last = 0, None
+        while last is None and (match := _BASE64_LINE.fullmatch(file.readline(PIECE))):
+            self._size += len(match[0])
+            last = match[1]
+            self._lines += last is None
+        self.sound = last is not None and _is_base64(last)
+        self.outline = b"\n" * self._lines + (b"" if last is None else b"        '\n")
+        file.seek(self._start + self._size)
 
     @property
     def blank(self) -> str:
@@ -171,26 +168,20 @@ def without_literals(file: BinaryIO) -> tuple[bytes, dict[int, Literal | Encoded
     """
     outline = bytearray()
     found: dict[int, Literal | Encoded] = {}
-    literal: Literal | Encoded | None = None
     number, fresh = 0, True  # of the line, and whether the next piece is the start of one
     for line in iter(partial(file.readline, PIECE), b""):
-        ends = line.endswith(b"\n")
-        shown = literal.take(line, fresh) if literal is not None else None
-        if literal is not None and shown is None:
-            literal.close()
-            literal = None
-        if shown is None:
-            shown = line
-            if fresh and (opening := _OPENING.fullmatch(line)):
-                literal = found[number] = Literal(file, b" " * (8 if opening[1] else 6), opening[2] == b"+")
-            elif fresh and (opening := _OPENING_BASE64.fullmatch(line)):
-                literal = found[number] = Encoded(file, opening[2])
-                shown = opening[1] + b"\n"
+        literal: Literal | Encoded | None = None
+        shown = line
+        if fresh and (opening := _OPENING.fullmatch(line)):
+            literal = Literal(file, b" " * (8 if opening[1] else 6), opening[2] == b"+")
+        elif fresh and (opening := _OPENING_BASE64.fullmatch(line)):
+            literal = Encoded(file, opening[2])
+            shown = opening[1] + b"\n"
+        if literal is not None:
+            found[number] = literal
+            shown += literal.outline
         outline += shown
-        number, fresh = number + ends, ends
-    if literal is not None:
-        literal.close()
-        literal.sound = literal.sound and fresh
+        number, fresh = number + shown.count(b"\n"), line.endswith(b"\n")
     return bytes(outline), found
 
 

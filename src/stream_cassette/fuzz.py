@@ -20,8 +20,8 @@ from .cassette import load, locate, of_now, update
 from .clients import intercepted
 from .dialects import dialect as named
 from .errors import CassetteMiss, LawBroken, NotApplicable, TapeError
-from .model import End, Interaction, StreamError
-from .mutate import LEVELS, MUTATORS, Mutator, answers, instances, law_of, mutate
+from .model import End, Exchange, Frame, Interaction, StreamError
+from .mutate import LEVELS, MUTATORS, Mutator, instances, law_of, mutate, tries
 from .mutate.items import Spec, settled
 from .mutate.laws import Law, Outcome, View, broken, comparable
 from .mutate.telling import told, verdict
@@ -60,39 +60,79 @@ def check(
 
     Raises `NotApplicable` where the mutators have nothing to act on, or act below what is fed.
     """
-    stream = stream_of(source)
-    before = _before(assembler, stream, feed)
+    trial = _Trial(assembler, stream_of(source), feed, view)
+    before = trial.before
     if mutators is None:
-        _search(assembler, stream, before, levels, feed, view)
-    elif chosen := [settled(each, stream) for each in mutators]:
-        _hold(assembler, stream, before, chosen, feed, view)
+        _search(trial, levels)
+    elif chosen := [settled(each, trial.stream) for each in mutators]:
+        trial.hold(chosen)
     elif comparable(before.value, view):
-        verdict(stream, stream, (), before.value, view)
+        verdict(trial.stream, trial.stream, (), before.value, view)
     else:
         raise NotApplicable(
             f"{type(before.value).__name__} has none of the fields of a Reply to compare", mend="give view="
         )
 
 
-def _before(assembler: Assembler, stream: Stream, feed: Feed) -> Outcome:
-    before = _run(assembler, stream, (), feed)
-    if before.error is not None:
-        raise LawBroken(f"the assembler fails on the stream as it was recorded: {before}") from before.error
-    return before
+@dataclass(frozen=True)
+class _Trial:
+    """One assembler on one stream, with what is the same whatever is done to the stream."""
+
+    assembler: Assembler
+    stream: Stream
+    feed: Feed
+    view: View | None
+
+    @cached_property
+    def before(self) -> Outcome:
+        """What the assembler makes of the stream as it was recorded."""
+        before = (
+            self._asked(tries(self.stream, ()))
+            if self.feed == "client"
+            else _outcome(self.assembler, fed(self.stream, self.feed))
+        )
+        if before.error is not None:
+            raise LawBroken(f"the assembler fails on the stream as it was recorded: {before}") from before.error
+        return before
+
+    @cached_property
+    def _shown_before(self) -> Any:
+        return _shown(fed(self.stream, self.feed))
+
+    def hold(self, mutators: Sequence[Mutator]) -> None:
+        """Raises `LawBroken` where the law does not hold, and `NotApplicable` where it says nothing because the assembler is fed the same."""
+        mutated = mutate(self.stream, mutators)
+        if self.feed == "client":
+            after = self._asked(tries(mutated, mutators))
+        else:
+            events = fed(mutated, self.feed)
+            if _shown(events) == self._shown_before:
+                raise NotApplicable(
+                    f"{list(mutators)!r} changes nothing that is fed as {self.feed}: a test with it could not fail"
+                )
+            after = _outcome(self.assembler, events)
+        law = law_of(mutators)
+        reference = mutated.reply if law.asks_reference else None
+        if faults := broken(law, self.before, after, reference, self.view):
+            raise LawBroken(told(self.stream, mutated, mutators, faults, self.feed)) from after.error
+
+    def _asked(self, answers: Sequence[Exchange]) -> Outcome:
+        tape = Tape.answering(answers, self.stream.spoken)
+        with intercepted(tape), suppress(CassetteMiss):  # a miss is noted on the tape
+            outcome = _outcome(_awaited(self.assembler))
+        return Outcome(error=tape.failure) if tape.failure is not None else outcome
 
 
-def _search(
-    assembler: Assembler, stream: Stream, before: Outcome, levels: Sequence[str], feed: Feed, view: View | None
-) -> None:
+def _search(trial: _Trial, levels: Sequence[str]) -> None:
     """First each mutator's own instances, which no luck can miss; then what Hypothesis draws. Either way the failure told is a shrunk one."""
-    for each in instances(stream, *levels):
-        if visible(stream, each, feed):
-            try:
-                _hold(assembler, stream, before, [each], feed, view)
-            except LawBroken:
-                _draw(assembler, stream, before, levels, feed, view, kinds=[type(each)])
-                raise
-    _draw(assembler, stream, before, levels, feed, view)
+    for each in instances(trial.stream, *levels):
+        try:
+            with suppress(NotApplicable):
+                trial.hold([each])
+        except LawBroken:
+            _draw(trial, levels, kinds=[type(each)])
+            raise
+    _draw(trial, levels)
 
 
 def search(
@@ -109,25 +149,16 @@ def search(
     They share it over the example database of the current profile: by default a folder, `RedisExampleDatabase` over many machines. Where the
     profile is derandomized, as it is on CI, there is none, and each `shard` still draws its own. Raises as `check` does.
     """
-    stream = stream_of(source)
-    _draw(assembler, stream, _before(assembler, stream, feed), levels, feed, view, shard=shard)
+    _draw(_Trial(assembler, stream_of(source), feed, view), levels, shard=shard)
 
 
-def _draw(
-    assembler: Assembler,
-    stream: Stream,
-    before: Outcome,
-    levels: Sequence[str],
-    feed: Feed,
-    view: View | None,
-    *,
-    kinds: Sequence[type[Mutator]] = MUTATORS,
-    shard: int = 0,
-) -> None:
-    @given(drawn=_mutations(stream, levels, kinds, feed, most=_MOST))
+def _draw(trial: _Trial, levels: Sequence[str], *, kinds: Sequence[type[Mutator]] = MUTATORS, shard: int = 0) -> None:
+    _ = trial.before  # where that fails already, nothing is drawn
+
+    @given(drawn=_mutations(trial.stream, levels, kinds, trial.feed, most=_MOST))
     def holds(drawn: tuple[Mutator, ...]) -> None:
         try:
-            _hold(assembler, stream, before, drawn, feed, view)
+            trial.hold(drawn)
         except NotApplicable:
             reject()
 
@@ -135,7 +166,8 @@ def _draw(
     if shared is None:
         seed(shard)(holds)()
     else:
-        what = (getattr(assembler, "__qualname__", ""), stream.body, feed, levels, [kind.__name__ for kind in kinds])
+        of = getattr(trial.assembler, "__qualname__", "")
+        what = (of, trial.stream.body, trial.feed, levels, [kind.__name__ for kind in kinds])
         settings(database=_Keyed(shared, sha256(repr(what).encode()).digest()))(holds)()
 
 
@@ -154,27 +186,6 @@ class _Keyed(ExampleDatabase):
 
     def delete(self, key: bytes, value: bytes) -> None:
         self._shared.delete(self._key + key, value)
-
-
-def _hold(
-    assembler: Assembler, stream: Stream, before: Outcome, mutators: Sequence[Mutator], feed: Feed, view: View | None
-) -> None:
-    mutated = mutate(stream, mutators)
-    if feed != "client" and _shown(fed(mutated, feed)) == _shown(fed(stream, feed)):
-        raise NotApplicable(f"{list(mutators)!r} changes nothing that is fed as {feed}: a test with it could not fail")
-    after = _run(assembler, stream, mutators, feed)
-    faults = broken(law_of(mutators), before, after, mutated.reply, view)
-    if faults:
-        raise LawBroken(told(stream, mutated, mutators, faults, feed)) from after.error
-
-
-def _run(assembler: Assembler, stream: Stream, mutators: Sequence[Mutator], feed: Feed) -> Outcome:
-    if feed != "client":
-        return _outcome(assembler, fed(mutate(stream, mutators), feed))
-    tape = Tape.answering(answers(stream, mutators), stream.spoken)
-    with intercepted(tape), suppress(CassetteMiss):  # a miss is noted on the tape
-        outcome = _outcome(_awaited(assembler))
-    return Outcome(error=tape.failure) if tape.failure is not None else outcome
 
 
 def _awaited(client: Assembler) -> Assembler:
@@ -219,7 +230,9 @@ def _payloads(stream: Stream) -> Iterator[Any]:
 
 def _shown(events: Sequence[Any]) -> Any:
     """What of the events an assembler can see; a frame's bytes are below it."""
-    return [(each.event, each.data, each.id, each.headers) if hasattr(each, "raw") else each for each in events]
+    if not (events and isinstance(events[0], Frame)):
+        return events
+    return [(each.event, each.data, each.id, each.headers) for each in events]
 
 
 def visible(stream: Stream, mutator: Mutator, feed: Feed) -> bool:

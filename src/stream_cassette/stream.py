@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -14,7 +14,7 @@ from .dialects.base import Dialect
 from .errors import CannotSay
 from .fold import Fold
 from .framing import frames
-from .lanes import Lane, resolve
+from .lanes import Lane, Lanes, resolve
 from .model import (
     USAGE_COUNTS,
     Arguments,
@@ -33,6 +33,8 @@ from .model import (
     Whole,
 )
 from .unfold import Cut, unfold
+
+_AT_ONCE = 65536  # bytes
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,12 @@ class Stream:
         """What each of `frames` says."""
         dialect = self._dialect
         return tuple(tuple(dialect.read(frame)) if dialect else () for frame in self.frames)
+
+    @cached_property
+    def lanes_by_frame(self) -> tuple[tuple[Lane | None, ...], ...]:
+        """The lane of each of `deltas_by_frame`."""
+        lanes = Lanes()
+        return tuple(tuple(map(lanes.of, said)) for said in self.deltas_by_frame)
 
     @cached_property
     def times(self) -> tuple[int, ...]:
@@ -115,7 +123,7 @@ class Stream:
     @property
     def spoken(self) -> str | None:
         """The name of the dialect: the one given, else the one recognised; None for a body that says nothing."""
-        return self._assembled[0]
+        return named(self.dialect).name if self.dialect is not None else self._assembled[0]
 
     @property
     def _dialect(self) -> Dialect | None:
@@ -126,10 +134,23 @@ class Stream:
         assembler = Assembler(
             self.dialect, content_type=self.exchange.header("content-type"), url=self.exchange.request.url
         )
-        for read in self.exchange.reads:  # not `frames`, which would keep a long body a second and third time
-            assembler.feed_bytes(read.data)
+        for data in _joined(self.exchange.reads):  # not `frames`, which would keep a long body a second and third time
+            assembler.feed_bytes(data)
         assembler.close()
         return assembler.dialect, assembler.result()
+
+
+def _joined(reads: Iterable[Read]) -> Iterator[bytes]:
+    """The same bytes in larger pieces, which are quicker to assemble."""
+    waiting: list[bytes] = []
+    size = 0
+    for read in reads:
+        waiting.append(read.data)
+        size += len(read.data)
+        if size >= _AT_ONCE:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)
 
 
 def _is_content(delta: Delta) -> bool:

@@ -109,7 +109,11 @@ def mutate(stream: Stream, mutators: Iterable[Mutator]) -> Stream:
 
 def answers(stream: Stream, mutators: Sequence[Mutator]) -> tuple[Exchange, ...]:
     """Every exchange that answers the request, one a try: errors first, then the mutated stream."""
-    mutated = mutate(stream, mutators)
+    return tries(mutate(stream, mutators), mutators)
+
+
+def tries(mutated: Stream, mutators: Sequence[Mutator]) -> tuple[Exchange, ...]:
+    """`answers`, where the stream has been mutated already."""
     first = [exchange for each in mutators for exchange in each.before(mutated.exchange)]
     return (*first, mutated.exchange)
 
@@ -159,4 +163,5 @@ __all__ = [
     "instances",
     "law_of",
     "mutate",
+    "tries",
 ]

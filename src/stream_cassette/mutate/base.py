@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from functools import cache
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from ..dialects import dialect as named
 from ..dialects.base import Dialect, Trait
 from ..errors import NotApplicable
-from ..lanes import Lane, Lanes
+from ..lanes import Lane
 from ..model import Delta, Exchange, Finish, Frame, Read, Start, UsageUpdate
 from ..stream import Stream
 from .laws import Law
@@ -80,13 +82,8 @@ def speaker(stream: Stream) -> Dialect:
 
 def slots(stream: Stream) -> list[Slot]:
     """Every frame of the stream with what it says."""
-    lanes = Lanes()
-    dialect = speaker(stream)
-    out = []
-    for frame in stream.frames:
-        deltas = tuple(dialect.read(frame))
-        out.append(Slot(frame, deltas, tuple(map(lanes.of, deltas))))
-    return out
+    speaker(stream)  # there must be one
+    return list(map(Slot, stream.frames, stream.deltas_by_frame, stream.lanes_by_frame))
 
 
 def with_frames(stream: Stream, edit: Sequence[Sequence[Frame]]) -> Stream:
@@ -94,36 +91,32 @@ def with_frames(stream: Stream, edit: Sequence[Sequence[Frame]]) -> Stream:
 
     Reads keep their borders and times: inside a frame that is unchanged at the same byte, else at the end of what replaced it.
     """
-    borders = list(
-        zip(accumulate(len(read.data) for read in stream.exchange.reads), stream.exchange.reads, strict=True)
-    )
-    pieces: list[bytes] = []
-    cuts: list[tuple[int, int]] = []
-    start = written = at = 0
-    for frame, new in zip(stream.frames, edit, strict=True):
+    raws = [b"".join(each.raw for each in new) for new in edit]
+    return with_reads(stream, cut_at(b"".join(raws), _kept(stream, raws)))
+
+
+def _kept(stream: Stream, raws: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Where the reads end, and when they came, once `raws` stand in the places of the frames."""
+    reads = stream.exchange.reads
+    borders = list(accumulate(len(read.data) for read in reads))
+    start = written = done = 0
+    for frame, raw in zip(stream.frames, raws, strict=True):
         end = start + len(frame.raw)
-        inside = []
-        while at < len(borders) and borders[at][0] <= end:
-            inside.append(borders[at])
-            at += 1
-        raw = b"".join(each.raw for each in new)
+        before, done = done, bisect_right(borders, end, done)
         if raw == frame.raw:
-            cuts += [(written + border - start, read.at_ms) for border, read in inside]
-        elif inside:
-            cuts.append((written + len(raw), inside[-1][1].at_ms))
-        pieces.append(raw)
+            for border, read in zip(borders[before:done], reads[before:done], strict=True):
+                yield written + border - start, read.at_ms
+        elif before < done:
+            yield written + len(raw), reads[done - 1].at_ms
         start, written = end, written + len(raw)
-    return with_reads(stream, cut_at(b"".join(pieces), cuts))
 
 
 def cut_at(body: bytes, cuts: Iterable[tuple[int, int]]) -> tuple[Read, ...]:
-    """The reads of `body` that end at the given `(byte, milliseconds)`, the last at its end."""
-    reads, start = [], 0
-    for end, at_ms in cuts:
-        if end > start:
-            reads.append(Read(at_ms, body[start:end]))
-            start = end
-    return tuple(reads)
+    """The reads of `body` that end at the given `(byte, milliseconds)`, in ascending order, the last at its end."""
+    read = cache(Read)  # reads of one byte are many, and most of them equal
+    return tuple(
+        read(at_ms, body[start:end]) for (start, _), (end, at_ms) in pairwise(chain([(0, 0)], cuts)) if end > start
+    )
 
 
 def with_reads(stream: Stream, reads: tuple[Read, ...]) -> Stream:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..errors import NotApplicable
+from ..model import Read
 from ..stream import Stream
 from .base import Mutator, cut_at, with_reads
 from .laws import SAME
@@ -29,15 +31,16 @@ class _Wire(Mutator):
     def apply(self, stream: Stream) -> Stream:
         if not stream.body:
             raise NotApplicable("the body is empty")
-        came = list(
-            zip(accumulate(len(read.data) for read in stream.exchange.reads), stream.exchange.reads, strict=True)
-        )
-        cuts, at = [], 0
-        for end in self.ends(stream):
-            while at < len(came) - 1 and came[at][0] < end:
-                at += 1
-            cuts.append((end, came[at][1].at_ms))  # a byte cannot be read before it came
-        return with_reads(stream, cut_at(stream.body, cuts))
+        return with_reads(stream, cut_at(stream.body, _timed(self.ends(stream), stream.exchange.reads)))
+
+
+def _timed(ends: Sequence[int], reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
+    """Each end with the time of the read that brought the byte before it, for a byte cannot be read before it came."""
+    done = 0
+    for came, read in zip(accumulate(len(read.data) for read in reads), reads, strict=True):
+        before, done = done, bisect_right(ends, came, done)
+        for end in ends[before:done]:
+            yield end, read.at_ms
 
 
 @dataclass(frozen=True, slots=True)

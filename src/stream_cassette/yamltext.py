@@ -43,6 +43,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PARAGRAPHS = re.compile(r"[^ \n](?s:.*[^\n])?\n?")
 _PRIVATE = range(0xE000, 0xF900)
 _OWN_PRIVATE = re.compile("[\ue000-\uf8ff]")
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _ESCAPED = re.compile(r"\\U([0-9A-F]{8})")
 _FILLED_LINE = re.compile(r"\n(?!\n|\Z)")  # the start of each line that is not blank
 
@@ -62,7 +63,8 @@ class _Dumper(_YamlDumper):
 
     def text(self, data: str) -> Node:
         style = None
-        data = data.translate(self.stand_ins) if self.stand_ins else data
+        if self.stand_ins:  # a search is faster than to translate each character
+            data = _ASTRAL.sub(lambda found: chr(self.stand_ins.get(code := ord(found[0]), code)), data)
         if "\n" in data or UNSAFE.search(data):
             style = "|" if _PARAGRAPHS.fullmatch(data) and not UNSAFE.search(data) else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
@@ -113,7 +115,8 @@ def dump(value: Mapping[str, object], pad: str) -> str:
     astral = {code for code in (int(digits, 16) for digits in _ESCAPED.findall(text)) if code <= sys.maxunicode}
     if astral and len(astral) <= len(_PRIVATE) and not _OWN_PRIVATE.search(text):
         private = dict(zip(sorted(astral), _PRIVATE, strict=False))
-        text = _emitted(value, private).translate({stand_in: code for code, stand_in in private.items()})
+        codes = {stand_in: code for code, stand_in in private.items()}
+        text = _OWN_PRIVATE.sub(lambda found: chr(codes[ord(found[0])]), _emitted(value, private))
     return indented(f"\n{text}", pad)[1:]
 
 

@@ -125,7 +125,7 @@ def test_served(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recorded(client: Client, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     stream, path = recorded(client[1]), tmp_path / "recorded.yaml"
     paced = replace(
-        stream.exchange, reads=tuple(replace(read, at_ms=read.at_ms // 20) for read in stream.exchange.reads)
+        stream.exchange, reads=tuple(read._replace(at_ms=read.at_ms // 20) for read in stream.exchange.reads)
     )
     with serve(lambda request: paced) as provider:
         arguments = ["record", "--upstream", f"{provider.url}/v1", "--to", str(path), "--", *words(client)]

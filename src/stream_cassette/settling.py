@@ -268,4 +268,4 @@ def _with_old_times(old: Exchange, new: Exchange) -> Exchange:
 
 def _timed(old: Sequence[Read], new: Sequence[Read], shift: int) -> Iterator[Read]:
     for place, read in enumerate(new):
-        yield replace(read, at_ms=old[place].at_ms if place < len(old) else read.at_ms + shift)
+        yield read._replace(at_ms=old[place].at_ms if place < len(old) else read.at_ms + shift)

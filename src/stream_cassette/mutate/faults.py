@@ -102,7 +102,7 @@ def _first(reads: Sequence[Read], size: int) -> tuple[Read, ...]:
     for read in reads:
         if size <= 0:
             break
-        out.append(replace(read, data=read.data[:size]))
+        out.append(read._replace(data=read.data[:size]))
         size -= len(read.data)
     return tuple(out)
 

@@ -182,4 +182,4 @@ def _header(name: str, value: str, scrubber: requests.Scrubber) -> str:
 def _with(data: Sequence[bytes], reads: Sequence[Read]) -> tuple[Read, ...]:
     """The reads with this data."""
     pairs = zip(reads, data, strict=True)
-    return tuple(read if read.data is each else replace(read, data=each) for read, each in pairs)
+    return tuple(read if read.data is each else read._replace(data=each) for read, each in pairs)

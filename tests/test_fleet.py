@@ -58,7 +58,7 @@ def phases(project: pytest.Pytester, *names: str, database: str = "") -> None:
     found = ", ".join(f"Phase.{name}" for name in names)
     project.makeconftest(
         f"from hypothesis import Phase, settings\n{database}\n"
-        f"settings.register_profile('fleet', phases=[{found}], deadline=None, max_examples=60{', database=DATABASE' * bool(database)})\n"
+        f"settings.register_profile('fleet', phases=[{found}], deadline=None, report_multiple_bugs=False, max_examples=60{', database=DATABASE' * bool(database)})\n"
         "settings.load_profile('fleet')\n"
     )
 
@@ -74,7 +74,7 @@ def test_an_item_for_each_share(project: pytest.Pytester) -> None:
 
 
 def test_what_one_finds_the_others_replay(project: pytest.Pytester) -> None:
-    phases(project, "generate", "shrink")
+    phases(project, "generate")
     found = run(project, "--stream-fuzz=2", "-k", "fuzz[0]")
     found.assert_outcomes(failed=1, deselected=7)
     found.stdout.fnmatch_lines(["*the law of*is broken*"])
@@ -171,13 +171,13 @@ def test_machines_share_what_they_find_over_redis(project: pytest.Pytester, redi
         "from hypothesis.extra.redis import RedisExampleDatabase\nfrom redis import Redis\n"
         f"DATABASE = RedisExampleDatabase(Redis(port={redis}))"
     )
-    phases(project, "generate", "shrink", database=database)
+    phases(project, "generate", database=database)
     run(project, "--stream-fuzz=1", "-k", "fuzz").assert_outcomes(failed=1, deselected=6)
     # Another machine: nothing but the server in common.
     other = tmp_path / "other"
     shutil.copytree(project.path, other, ignore=shutil.ignore_patterns(".hypothesis", "fed.txt"))
     (other / "conftest.py").write_text(
-        (project.path / "conftest.py").read_text().replace("Phase.generate, Phase.shrink", "Phase.reuse")
+        (project.path / "conftest.py").read_text().replace("Phase.generate", "Phase.reuse")
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "cassettes", "--stream-assembler=mine:fragile", "--stream-levels=wire", "--stream-fuzz=1", "-k", "fuzz", "-rs"],

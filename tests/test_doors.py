@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_cassette import Reply, synthesize
 from stream_cassette.cassette import of_now, update
+from stream_cassette.clients.doors import opened
 from stream_cassette.model import Interaction, Request, TextPart
 
 HEAD = """
@@ -113,3 +118,37 @@ def test_a_late_import(code: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def remembering(module: Any) -> Iterator[None]:
+    OPENED.append(module.__name__)
+    yield
+
+
+OPENED: list[str] = []
+
+
+def test_what_cannot_be_found_has_no_door() -> None:
+    OPENED.clear()
+    with opened({"no_such_module_at_all": remembering}), pytest.raises(ModuleNotFoundError):
+        importlib.import_module("no_such_module_at_all")
+    assert OPENED == []
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_a_tape_may_end_while_a_library_is_being_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_first: bool
+) -> None:
+    OPENED.clear()
+    stack = ExitStack()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        "stream_cassette.clients.doors.ends", stack.close if ends_first else lambda: None, raising=False
+    )
+    (tmp_path / "slow_library.py").write_text("from stream_cassette.clients import doors\ndoors.ends()\n")
+    with stack:
+        stack.enter_context(opened({"slow_library": remembering}))
+        importlib.import_module("slow_library")
+        del sys.modules["slow_library"]
+    assert ([] if ends_first else ["slow_library"]) == OPENED

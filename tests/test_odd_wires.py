@@ -12,6 +12,7 @@ from stream_cassette import assemble, jsontext, synthesize
 from stream_cassette.dialects import dialect
 from stream_cassette.framing import jsonlines, sse
 from stream_cassette.model import (
+    Arguments,
     Delta,
     Key,
     OpaquePart,
@@ -24,6 +25,7 @@ from stream_cassette.model import (
     Text,
     TextPart,
     ToolCall,
+    ToolCallStart,
 )
 
 
@@ -262,3 +264,19 @@ def test_a_role_after_the_text_has_a_chunk_of_its_own() -> None:
 def test_json_that_is_nested_too_deeply_for_any_parser() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         jsontext.parse("[" * 200_000 + "]" * 200_000)
+
+
+def test_an_entry_among_the_calls_that_is_none() -> None:
+    reply = assemble(events(chunk(7, None, call(0, "a", "tide", "{}")), chunk(finish="tool_calls"), b"[DONE]"))
+    assert [(each.id, each.name) for each in reply.tool_calls] == [("a", "tide")]
+
+
+def test_arguments_that_are_no_object_do_not_ride_on_the_start_of_a_call() -> None:
+    speaker = dialect("anthropic")
+    key = Key(0, 1)
+    (like,) = speaker.write([ToolCallStart(replace(key, id="a"), "function", "tide")])
+    for text, events_written in (('{"a":1}', 1), ("[1]", 2), ('{"a": 1}', 2)):
+        said = [ToolCallStart(replace(key, id="a"), "function", "tide"), Arguments(key, text)]
+        frames = speaker.write(said, like)
+        assert len(frames) == events_written
+        assert [delta for frame in frames for delta in speaker.read(frame)] == said

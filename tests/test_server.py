@@ -455,3 +455,18 @@ def test_without_h11(monkeypatch: pytest.MonkeyPatch) -> None:
         serve(always(exchange(b"a"))),
     ):
         pass
+
+
+def test_a_client_that_asks_again_before_it_was_answered_waits_its_turn() -> None:
+    said = Exchange(Request("GET", "http://x/"), 200, (), (Read(0, b"a"), Read(300, b"b")))
+    ask = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    with serve(always(said)) as server, connect(server) as client:
+        client.sendall(ask)
+        came = client.recv(65536)
+        while b"\r\na\r\n" not in came:
+            came += client.recv(65536)
+        client.sendall(ask)  # while the server waits for the pace
+        while came.count(b"0\r\n\r\n") < 2:
+            came += client.recv(65536)
+    assert came.count(b"\r\nb\r\n") == 2
+    assert len(server.requests) == 2

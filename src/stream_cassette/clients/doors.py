@@ -101,9 +101,8 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         # What others ask a module's loader for is not ours to answer.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
+        assert module.__spec__ is not None  # it is being imported
+        module.__loader__ = module.__spec__.loader = self._loader
         self._loader.exec_module(module)
         self._waiting.open(module.__name__, module)
 

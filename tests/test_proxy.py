@@ -15,6 +15,7 @@ import httpx
 import httpx2
 import pytest
 
+from gated import Gated
 from stream_cassette import Reply, Tape, synthesize, use
 from stream_cassette.cassette import load
 from stream_cassette.clients import intercepted
@@ -31,40 +32,6 @@ CLOSED = Ending("closed")
 
 def exchange(*reads: bytes, status: int = 200, headers: Headers = SSE, ending: Ending = COMPLETE) -> Exchange:
     return Exchange(Request("GET", "http://x/"), status, headers, tuple(Read(0, data) for data in reads), ending)
-
-
-class Gate:
-    """Reads that come when the test lets them."""
-
-    torn = False
-
-    def __init__(self) -> None:
-        self.ready, self._bell = socket.socketpair()
-        self._given: list[bytes | Ending] = []
-        self.closed = threading.Event()
-
-    def let(self, *given: bytes | Ending) -> None:
-        self._given += given
-        self._bell.send(b"x" * len(given))
-
-    def head(self) -> tuple[int, Headers]:
-        self.ready.recv(1)
-        return 200, SSE
-
-    def answer(self) -> None:
-        self._bell.send(b"x")
-
-    def pause(self) -> float:
-        return 0
-
-    def read(self) -> bytes | Ending:
-        self.ready.recv(1)
-        return self._given.pop(0)
-
-    def close(self, failure: Exception | None = None) -> None:
-        self.ready.close()
-        self._bell.close()
-        self.closed.set()
 
 
 @pytest.fixture
@@ -137,7 +104,7 @@ def test_headers_that_are_no_ascii_pass_byte_for_byte(path: Path, value: bytes) 
 
 
 def test_every_read_is_passed_on_at_once(path: Path) -> None:
-    gate = Gate()
+    gate = Gated(SSE)
     seen: list[Passed] = []
     with (
         serve(lambda request: gate) as upstream,
@@ -151,9 +118,9 @@ def test_every_read_is_passed_on_at_once(path: Path) -> None:
             gate.answer()
             assert b"text/event-stream" in until(client, b"\r\n\r\n")
             for data in (b"data: 1\n\n", b"da", b"ta: 2\n\n"):
-                gate.let(data)
+                gate.give(data)
                 assert until(client, data + b"\r\n") == b"%x\r\n%b\r\n" % (len(data), data)
-            gate.let(COMPLETE)
+            gate.give(COMPLETE)
             until(client, b"0\r\n\r\n")
     assert [read.data for read in interactions(path)[0].exchange.reads] == [b"data: 1\n\n", b"da", b"ta: 2\n\n"]
     assert [(each.status, each.events, each.size, each.ended) for each in seen] == [
@@ -348,13 +315,13 @@ def test_upstream_that_dies_is_seen_by_the_client(path: Path, error: Any, raised
 
 
 def test_a_client_that_leaves_takes_the_proxy_with_it(path: Path) -> None:
-    gate = Gate()
+    gate = Gated(SSE)
     seen: list[Passed] = []
     with serve(lambda request: gate) as upstream, use(path, mode="once"):
         with forwarding(upstream.url, told=seen.append) as (server, url):
             with raw(url) as client:
                 gate.answer()
-                gate.let(b"data: 1\n\n")
+                gate.give(b"data: 1\n\n")
                 until(client, b"data: 1\n\n\r\n")
             assert gate.closed.wait(5)
             assert server.settle()
@@ -365,7 +332,7 @@ def test_a_client_that_leaves_takes_the_proxy_with_it(path: Path) -> None:
 
 
 def test_a_client_that_leaves_before_the_answer_leaves_no_recording(path: Path) -> None:
-    gate = Gate()
+    gate = Gated(SSE)
     with serve(lambda request: gate) as upstream, use(path, mode="once") as tape:
         with forwarding(upstream.url) as (_, url):
             with raw(url):
@@ -377,7 +344,7 @@ def test_a_client_that_leaves_before_the_answer_leaves_no_recording(path: Path) 
 
 
 def test_at_the_end_what_is_under_way_is_closed(path: Path) -> None:
-    gate = Gate()
+    gate = Gated(SSE)
     with serve(lambda request: gate) as upstream, use(path, mode="once"):
         with forwarding(upstream.url) as (server, url):
             client = raw(url)

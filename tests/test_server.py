@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gated import Gated
 from stream_cassette.errors import CassetteMiss, MissingExtra, TapeError
 from stream_cassette.model import COMPLETE, Ending, Exchange, Read, Request
 from stream_cassette.server import Server, Source, serve
@@ -165,39 +166,12 @@ def test_a_connection_that_dies_within_a_chunk(reads: tuple[bytes, ...], body: b
             assert everything(client).partition(b"\r\n\r\n")[2] == b""
 
 
-class Gated:
-    """A source that gives its reads when the test says so."""
-
-    torn = False
-
-    def __init__(self) -> None:
-        self.ready, self._opens = socket.socketpair()
-        self._given: list[bytes | Ending] = []
-        self.closed = threading.Event()
-
-    def give(self, *given: bytes | Ending) -> None:
-        self._given += given
-        self._opens.send(b"x" * len(given))
-
-    def head(self) -> tuple[int, Any]:
-        self.ready.recv(1)
-        return 200, (("x-late", "1"),)
-
-    def pause(self) -> float:
-        return 0
-
-    def read(self) -> bytes | Ending:
-        self.ready.recv(1)
-        return self._given.pop(0)
-
-    def close(self, failure: Exception | None = None) -> None:
-        self.ready.close()
-        self._opens.close()
-        self.closed.set()
+def late() -> Gated:
+    return Gated((("x-late", "1"),))
 
 
 def test_a_source_is_sent_as_it_comes() -> None:
-    source, asked = Gated(), threading.Event()
+    source, asked = late(), threading.Event()
 
     def answer(request: Request) -> Source:
         asked.set()
@@ -207,7 +181,7 @@ def test_a_source_is_sent_as_it_comes() -> None:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert asked.wait(5)
         assert not server.settle(0)
-        source._opens.send(b"x")  # the head
+        source.answer()  # the head
         assert client.recv(65536).endswith(b"x-late: 1\r\nTransfer-Encoding: chunked\r\n\r\n")
         for data in (b"a", b"bc"):
             source.give(data)
@@ -220,23 +194,23 @@ def test_a_source_is_sent_as_it_comes() -> None:
 
 @pytest.mark.parametrize("when", ["before the head", "between two reads"])
 def test_a_client_that_leaves_while_nothing_comes_is_noticed(when: str) -> None:
-    source = Gated()
+    source = late()
     with serve(lambda request: source) as server:
         with connect(server) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             if when == "between two reads":
-                source._opens.send(b"x")
+                source.answer()
                 assert client.recv(65536)
         assert source.closed.wait(5)
         assert server.settle()
 
 
 def test_a_client_that_asks_on_meanwhile_is_answered_in_turn() -> None:
-    source = Gated()
+    source = late()
     answers: list[Any] = [source, exchange(b"second")]
     with serve(lambda request: answers.pop(0)) as server, connect(server) as client:
         client.sendall(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n")
-        source._opens.send(b"x")
+        source.answer()
         assert client.recv(65536)
         client.sendall(b"GET /2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         source.give(b"first", COMPLETE)
@@ -412,16 +386,12 @@ def test_a_source_hears_why_its_head_was_not_sent() -> None:
     heard: list[Exception | None] = []
 
     class Unsayable(Gated):
-        def head(self) -> tuple[int, Any]:
-            super().head()
-            return 200, (("x-a", "a\nb"),)
-
         def close(self, failure: Exception | None = None) -> None:
             heard.append(failure)
             super().close(failure)
 
-    source = Unsayable()
-    source._opens.send(b"x")
+    source = Unsayable((("x-a", "a\nb"),))
+    source.answer()
     with pytest.raises(TapeError) as caught, serve(lambda request: source) as server:
         assert httpx.get(server.url).status_code == 500
     assert heard == [caught.value]

@@ -248,6 +248,33 @@ def test_the_reads_are_cut_where_they_were(path: Path, library: Any, backend: st
     assert live == replayed == (list(PIECES), "")
 
 
+def every_way(library: Any, backend: str, url: str) -> dict[str, list[Any]]:
+    """What each way to read a response gives, piece by piece; each of a response of its own."""
+    ways = ("iter_raw", "iter_bytes", "iter_text", "iter_lines", "read")
+
+    def sync_way(way: str) -> list[Any]:
+        with library.Client() as client, client.stream("GET", url) as response:
+            return [response.read()] if way == "read" else list(getattr(response, way)())
+
+    async def async_way(way: str) -> list[Any]:
+        async with library.AsyncClient() as client, client.stream("GET", url) as response:
+            if way == "read":
+                return [await response.aread()]
+            return [piece async for piece in getattr(response, f"a{way}")()]
+
+    return {way: sync_way(way) if backend == "sync" else anyio.run(async_way, way, backend=backend) for way in ways}
+
+
+@LIBRARIES
+@BACKENDS
+def test_every_way_to_read_gives_the_same_from_the_recording(path: Path, library: Any, backend: str) -> None:
+    live, replayed = taken(path, exchange(*PIECES), functools.partial(every_way, library, backend))
+    assert live == replayed
+    assert live["iter_raw"] == live["iter_bytes"] == list(PIECES)
+    assert live["iter_lines"] == ["data: one", "", "data: twö", ""]
+    assert "".join(live["iter_text"]).encode() == b"".join(live["read"]) == b"".join(PIECES)
+
+
 class Gated(tuple[Read, ...]):
     """Reads of which the last is sent only when the client has met the first text."""
 

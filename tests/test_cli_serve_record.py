@@ -427,6 +427,14 @@ def test_without_a_program_it_records_until_ctrl_c(path: Path, upstream: Server,
     assert len(load(path).interactions) == 1
 
 
+def test_ctrl_c_before_anything_is_asked(path: Path, upstream: Server) -> None:
+    with proxy(path, upstream.url) as (process, _):
+        status, _, err = stopped(process, signal.SIGINT)
+    assert status == 1
+    assert "nothing was asked of the proxy" in err.splitlines()[-1]
+    assert not path.exists()
+
+
 def test_on_a_terminal_a_line_lives(path: Path, upstream: Server) -> None:
     ours, theirs = pty.openpty()
     with proxy(path, upstream.url, stderr=theirs) as (process, url):

@@ -284,8 +284,7 @@ def test_a_wrapper_that_stays_over_ours_is_not_taken_for_ours(path: Path, monkey
 
 
 def test_urllib3_1_is_let_be() -> None:
-    with clients_urllib3.door(types.SimpleNamespace(__version__="1.26.20")):
-        pass
+    assert clients_urllib3.door(types.SimpleNamespace(__version__="1.26.20")) == ()
 
 
 def test_what_did_not_come_over_http_1_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

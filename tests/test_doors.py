@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from stream_cassette import Reply, synthesize
 from stream_cassette.cassette import of_now, update
-from stream_cassette.clients.doors import opened
+from stream_cassette.clients.doors import Patch, opened
 from stream_cassette.model import Interaction, Request, TextPart
 
 HEAD = """
@@ -120,10 +119,9 @@ def test_a_late_import(code: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@contextmanager
-def remembering(module: Any) -> Iterator[None]:
-    OPENED.append(module.__name__)
-    yield
+def remembering(library: Any) -> list[Patch]:
+    OPENED.append(library.__name__)
+    return []
 
 
 OPENED: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import urlsplit
 
@@ -82,6 +83,7 @@ def is_address(host: str) -> bool:
     return _address(_plain(host)) is not None
 
 
+@lru_cache(maxsize=256)
 def _address(host: str) -> _Address | None:
     try:
         return ip_address(host)
@@ -89,6 +91,7 @@ def _address(host: str) -> _Address | None:
         return None
 
 
+@lru_cache(maxsize=256)
 def _plain(host: str) -> str:
     """One spelling of one host: lower case, no brackets, no zone, no final dot, IPv4 in IPv6 as IPv4."""
     text = host.lower().strip("[]").partition("%")[0].removesuffix(".")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import BinaryIO
 
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode
 
 PIECE = 1 << 16  # bytes; a processor has them at hand, which makes this faster than pieces of a megabyte
 _FIRST = 1 << 13  # bytes of the first piece; a file may have many short literals
@@ -198,16 +198,18 @@ def put_back(root: Node | None, literals: Mapping[int, Literal | Encoded]) -> bo
 
 
 def _literal_nodes(root: Node | None) -> Iterator[ScalarNode]:
-    seen: set[int] = set()
+    seen: set[Node] = set()  # a node equals itself alone
     todo = [root] if root is not None else []
     while todo:
         node = todo.pop()
-        if id(node) in seen:
+        if node in seen:
             continue
-        seen.add(id(node))
-        if isinstance(node, MappingNode):
-            todo += [part for pair in node.value for part in pair]
-        elif isinstance(node, SequenceNode):
+        seen.add(node)
+        if isinstance(node, ScalarNode):
+            if node.style in ("|", "'"):
+                yield node
+        elif isinstance(node, MappingNode):
+            for pair in node.value:
+                todo += pair
+        else:
             todo += node.value
-        elif isinstance(node, ScalarNode) and node.style in ("|", "'"):
-            yield node

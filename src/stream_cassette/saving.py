@@ -15,7 +15,7 @@ Settle = Callable[[Sequence[Interaction], Sequence[Interaction]], Sequence[Inter
 
 
 class Saver:
-    """Saves the interactions of the test `test` into the file `path`; to be made before the file is read.
+    """Saves the interactions of the test `test` into the file `path`; `replacing` those that the file holds, it is to be made before the file is read.
 
     `settle` makes of the interactions that are replaced and the new ones what is to be written.
     """
@@ -23,7 +23,7 @@ class Saver:
     # How often savers of this process have replaced what a file held for a test.
     _times: ClassVar[dict[tuple[Path, str | None], int]] = {}
 
-    def __init__(self, path: Path, test: str | None, settle: Settle) -> None:
+    def __init__(self, path: Path, test: str | None, settle: Settle, *, replacing: bool) -> None:
         self.replaces: Sequence[Interaction] | None = None
         """The interactions of the test that the file held when it was read, and that the new ones are to replace; None where new ones are added."""
         self.expects_none = False
@@ -33,7 +33,8 @@ class Saver:
         self.dropped = False
         """Whether it was."""
         self._path, self._test, self._settle = path, test, settle
-        self._place = (resolved(path), test)
+        # To resolve a path costs a look at every folder of it, and most tapes only play.
+        self._place = (resolved(path) if replacing else path, test)
         self._times_before = Saver._times.get(self._place, 0)
 
     def save(self, recorded: Sequence[Interaction]) -> None:

@@ -141,7 +141,7 @@ class Tape:
         self._open: list[Response] = []
         self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
-        self._saver = Saver(path, test, self._settled)
+        self._saver = Saver(path, test, self._settled, replacing=mode == "all")
         self.original: Stream | None = None
         """The recorded stream that `mutators` act on: the last one this tape may play."""
         self.mutators: tuple[Mutator, ...] = ()

@@ -243,29 +243,34 @@ def _broken(error: Exception, data: bytes, name: str, again: str) -> CassetteErr
 
 def check_tree(root: Node) -> None:
     """Refuses what YAML has beyond JSON. Aliases share a node, so this meets no node twice and ends on any file."""
-    seen: set[int] = set()
-    todo: list[tuple[Node, int]] = [(root, 0)]
-    while todo:
-        node, depth = todo.pop()
-        if id(node) in seen:
-            raise Fault("an alias (*) stands for what is here", node, "write the value out in both places")
-        seen.add(id(node))
-        if depth > _DEEPEST:
-            raise Fault(f"nested deeper than {_DEEPEST} levels", node)
-        if isinstance(node, MappingNode):
-            _check_kind(node, "mapping")
-            _check_keys(node)
-            todo += [(part, depth + 1) for pair in node.value for part in pair]
-        elif isinstance(node, SequenceNode):
-            _check_kind(node, "list")
-            todo += [(part, depth + 1) for part in node.value]
-        else:
-            _check_kind(node, *_SCALARS)
+    seen: set[Node] = set()  # a node equals itself alone
+    level, depth = [root], 0
+    while level:
+        below: list[Node] = []
+        for node in level:
+            if node in seen:
+                raise Fault("an alias (*) stands for what is here", node, "write the value out in both places")
+            seen.add(node)
+            if isinstance(node, ScalarNode):
+                if node.tag not in _SCALARS:
+                    raise _strange(node)
+            elif isinstance(node, MappingNode):
+                if node.tag != "mapping":
+                    raise _strange(node)
+                _check_keys(node)
+                for pair in node.value:
+                    below += pair
+            else:
+                if node.tag != "list":
+                    raise _strange(node)
+                below += node.value
+        level, depth = below, depth + 1
+        if level and depth > _DEEPEST:
+            raise Fault(f"nested deeper than {_DEEPEST} levels", level[0])
 
 
-def _check_kind(node: Node, *tags: str) -> None:
-    if node.tag not in tags:
-        raise Fault(f"the tag {node.tag} is not allowed", node, "take the tag away; no value of a cassette has one")
+def _strange(node: Node) -> Fault:
+    return Fault(f"the tag {node.tag} is not allowed", node, "take the tag away; no value of a cassette has one")
 
 
 def _check_keys(node: MappingNode) -> None:

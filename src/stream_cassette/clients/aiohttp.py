@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from stream_cassette.clients.doors import patched
+from stream_cassette.clients.doors import Patch
 from stream_cassette.model import Request
 from stream_cassette.playing import Player
 from stream_cassette.tape import active_tape
@@ -16,22 +15,18 @@ from stream_cassette.tape import active_tape
 _TAKEN = "_stream_cassette_taken"
 
 
-@contextmanager
-def door(library: Any) -> Iterator[None]:
-    """While it is open, the active tape answers the requests of aiohttp; without a tape they go their usual way.
+def door(library: Any) -> Sequence[Patch]:
+    """Where a session asks its connector for a connection, so that redirects, cookies, middlewares, traces and `raise_for_status` are aiohttp's own.
 
-    It stands where a session asks its connector for a connection, so that redirects, cookies, middlewares, traces and `raise_for_status` are aiohttp's
-    own. A WebSocket passes. aiohttp before 3.13 is let be; the guard sees it.
+    A WebSocket passes. aiohttp before 3.13 is let be; the guard sees it.
     """
     major, minor, *_ = library.__version__.split(".")
     if (int(major), int(minor)) < (3, 13):
-        yield
-        return
-    with patched(library.BaseConnector, "connect", _connect):
-        yield
+        return ()
+    return (Patch(library, library.BaseConnector, "connect", _connect),)
 
 
-def _connect(original: Callable[..., Any]) -> Callable[..., Any]:
+def _connect(_: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     # It inherits from aiohttp's classes, and so is loaded when aiohttp is.
     from stream_cassette.clients import aiohttp_wire as wire
 

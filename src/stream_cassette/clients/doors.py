@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -19,14 +20,67 @@ CLOSED = Ending("closed")
 
 _LOCK = threading.Lock()
 
-# The attribute of a patching function that holds its `_Patch`; whoever wraps the function with functools.wraps copies it.
+# The attribute of a patching function that holds its `_StandIn`; whoever wraps the function with functools.wraps copies it.
 _MARK = "_stream_cassette_patch"
 
 
-# --------------------------------------------------------------------------------------------------------------- late imports
+# ------------------------------------------------------------------------------------------------------------------- the patch
 
-Door = Callable[[Any], AbstractContextManager[None]]
-"""Lets the active tape answer the requests of a library, given as its module, while it is open."""
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """The method `name` of `owner` is to give way to what `wrap(library, method)` makes of it."""
+
+    library: Any
+    owner: type
+    name: str
+    wrap: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
+
+
+Door = Callable[[Any], Sequence[Patch]]
+"""What of a library, given as its module, is to be patched, so that the active tape answers its requests; without a tape they go their usual way."""
+
+
+@dataclass(slots=True)
+class _StandIn:
+    """What stands in the place of a method, what it takes to undo that, and how many open doors still need it."""
+
+    patch: Patch
+    original: Callable[..., Any]
+    function: Callable[..., Any]
+    doors: int = 0
+
+
+# A test opens its doors and shuts them again, thousands of times in a run.
+@functools.lru_cache(maxsize=32)
+def _stand_in(patch: Patch, original: Callable[..., Any]) -> _StandIn:
+    function = patch.wrap(patch.library, original)
+    made = _StandIn(patch, original, function)
+    setattr(function, _MARK, made)
+    return made
+
+
+def _put(patch: Patch) -> _StandIn:
+    """Patches once for all blocks that overlap. The lock is held."""
+    function = vars(patch.owner)[patch.name]
+    standing: _StandIn | None = getattr(function, _MARK, None)
+    if standing is None or standing.function is not function:
+        standing = _stand_in(patch, function)
+        setattr(patch.owner, patch.name, standing.function)
+    standing.doors += 1
+    return standing
+
+
+def _take_away(standing: _StandIn) -> None:
+    """The last of the blocks that overlap puts the method back. The lock is held."""
+    owner, name = standing.patch.owner, standing.patch.name
+    standing.doors -= 1
+    # Somebody else may have patched over ours meanwhile. They will put ours back, which then does nothing, and the next door takes it up.
+    if standing.doors == 0 and vars(owner)[name] is standing.function:
+        setattr(owner, name, standing.original)
+
+
+# --------------------------------------------------------------------------------------------------------------- late imports
 
 
 @contextmanager
@@ -35,15 +89,12 @@ def opened(doors: Mapping[str, Door]) -> Iterator[None]:
 
     Importing them all here would cost a test that uses one of them the time of the others.
     """
-    with ExitStack() as stack:
-        waiting = _Waiting(doors, stack)
-        with _LOCK:
-            sys.meta_path.insert(0, waiting)
-        stack.callback(waiting.stop)
-        for name in doors:
-            if (module := sys.modules.get(name)) is not None and not _loading(module):
-                waiting.open(name, module)
+    waiting = _Waiting(doors)
+    try:
+        waiting.start()
         yield
+    finally:
+        waiting.stop()
 
 
 def _loading(module: ModuleType) -> bool:
@@ -54,21 +105,29 @@ def _loading(module: ModuleType) -> bool:
 class _Waiting(MetaPathFinder):
     """Finds nothing itself: it has the others find a module that it waits for, and opens the door when that is loaded."""
 
-    def __init__(self, doors: Mapping[str, Door], stack: ExitStack) -> None:
-        self._doors = dict(doors)
-        self._stack = stack
-        self._lock = threading.Lock()
+    def __init__(self, doors: Mapping[str, Door]) -> None:
+        self._doors = doors
+        self._open: list[_StandIn] = []
+
+    def start(self) -> None:
+        with _LOCK:
+            sys.meta_path.insert(0, self)
+            for name, door in self._doors.items():
+                if (module := sys.modules.get(name)) is not None and not _loading(module):
+                    self._open += map(_put, door(module))
 
     def open(self, name: str, module: ModuleType) -> None:
-        with self._lock:
+        with _LOCK:
             # It stays in the table: a module that is loaded anew has new classes.
             if door := self._doors.get(name):
-                self._stack.enter_context(door(module))
+                self._open += map(_put, door(module))
 
     def stop(self) -> None:
-        with self._lock, _LOCK:
-            self._doors.clear()
+        with _LOCK:
+            self._doors = {}
             sys.meta_path.remove(self)
+            while self._open:
+                _take_away(self._open.pop())
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -107,38 +166,7 @@ class _Loader(Loader):
         self._waiting.open(module.__name__, module)
 
 
-# ------------------------------------------------------------------------------------------------------------------- the patch
-
-
-@dataclass(slots=True)
-class _Patch:
-    """What it takes to undo a patch: what stood there, and how many open doors still need it."""
-
-    original: Callable[..., Any]
-    function: Callable[..., Any]
-    doors: int = 0
-
-
-@contextmanager
-def patched(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Puts `wrap(method)` in the place of the method `name` of `owner`, once for all blocks that overlap; the last to end puts the method back."""
-    with _LOCK:
-        function = vars(owner)[name]
-        patch: _Patch | None = getattr(function, _MARK, None)
-        if patch is None or patch.function is not function:
-            original, function = function, wrap(function)
-            patch = _Patch(original, function)
-            setattr(function, _MARK, patch)
-            setattr(owner, name, function)
-        patch.doors += 1
-    try:
-        yield
-    finally:
-        with _LOCK:
-            patch.doors -= 1
-            # Somebody else may have patched over ours meanwhile. They will put ours back, which then does nothing, and the next door takes it up.
-            if patch.doors == 0 and vars(owner)[name] is function:
-                setattr(owner, name, patch.original)
+# ------------------------------------------------------------------------------------------------------------------ the headers
 
 
 def headers_of(exchange: Exchange) -> list[tuple[str, str]]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
-from stream_cassette.clients.doors import CLOSED, headers_of, patched
+from stream_cassette.clients.doors import CLOSED, Patch, headers_of
 from stream_cassette.model import COMPLETE, Ending, Headers, Request
 from stream_cassette.playing import Player
 from stream_cassette.recording import Recorder
@@ -21,14 +20,12 @@ from stream_cassette.tape import active_tape
 _TAKEN = "stream_cassette.taken"
 
 
-@contextmanager
-def door(library: Any) -> Iterator[None]:
-    """While it is open, the active tape answers the requests of `library` (httpx or httpx2); without a tape they go their usual way."""
-    with (
-        patched(library.HTTPTransport, "handle_request", functools.partial(_sync_handler, library)),
-        patched(library.AsyncHTTPTransport, "handle_async_request", functools.partial(_async_handler, library)),
-    ):
-        yield
+def door(library: Any) -> Sequence[Patch]:
+    """Where httpx or httpx2, whichever `library` is, hands a request to the network."""
+    return (
+        Patch(library, library.HTTPTransport, "handle_request", _sync_handler),
+        Patch(library, library.AsyncHTTPTransport, "handle_async_request", _async_handler),
+    )
 
 
 def _sync_handler(library: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,7 +216,8 @@ class _SyncReplayed(_Replayed):
             if not self._player.paced:
                 yield from self._player.at_once()
             while True:
-                time.sleep(self._player.pause(self._patience))
+                if pause := self._player.pause(self._patience):
+                    time.sleep(pause)
                 given = self._player.read()
                 if isinstance(given, Ending):
                     self._end(given)

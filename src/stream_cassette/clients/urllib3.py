@@ -13,14 +13,14 @@ import re
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from stream_cassette.clients.doors import CLOSED, headers_of, patched
+from stream_cassette.clients.doors import CLOSED, Patch, headers_of
 from stream_cassette.errors import TapeError
 from stream_cassette.headers import separated
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Request
@@ -35,21 +35,18 @@ _taken: ContextVar[bool] = ContextVar("stream_cassette_urllib3_taken", default=F
 _MOST = 65536
 
 
-@contextmanager
-def door(library: Any) -> Iterator[None]:
-    """While it is open, the active tape answers the requests of `library` (urllib3); without a tape they go their usual way.
+def door(library: Any) -> Sequence[Patch]:
+    """Where urllib3 makes one request over one connection.
 
     urllib3 1, which makes its requests in another way, is let be; the guard sees it.
     """
     if library.__version__.startswith("1."):
-        yield
-        return
+        return ()
     pools = library.connectionpool
-    with (
-        patched(pools.HTTPConnectionPool, "_make_request", functools.partial(_maker, library)),
-        patched(pools.HTTPSConnectionPool, "_prepare_proxy", functools.partial(_tunneller, library)),
-    ):
-        yield
+    return (
+        Patch(library, pools.HTTPConnectionPool, "_make_request", _maker),
+        Patch(library, pools.HTTPSConnectionPool, "_prepare_proxy", _tunneller),
+    )
 
 
 def _maker(library: Any, original: Callable[..., Any]) -> Callable[..., Any]:

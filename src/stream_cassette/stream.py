@@ -36,6 +36,9 @@ from .unfold import Cut, unfold
 
 _AT_ONCE = 65536  # bytes
 
+# What of a stream is the same in whatever reads its bytes come, and cannot be changed by who has it.
+_OF_THE_BYTES = frozenset({"body", "frames", "deltas", "deltas_by_frame", "lanes_by_frame"})
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -128,6 +131,12 @@ class Stream:
     @property
     def _dialect(self) -> Dialect | None:
         return named(self.spoken) if self.spoken else None
+
+    def in_reads(self, reads: tuple[Read, ...]) -> Stream:
+        """The same bytes in other reads. What is known of the bytes by now is not found out again."""
+        other = Stream(replace(self.exchange, reads=reads), self.dialect)
+        vars(other).update((name, known) for name, known in vars(self).items() if name in _OF_THE_BYTES)
+        return other
 
     @cached_property
     def _assembled(self) -> tuple[str | None, Reply]:

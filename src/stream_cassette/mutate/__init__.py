@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from ..errors import NotApplicable
 from ..model import Exchange
@@ -98,13 +99,18 @@ def _applicable(kind: type[Mutator], stream: Stream) -> list[Mutator]:
 
 def mutate(stream: Stream, mutators: Iterable[Mutator]) -> Stream:
     """The stream after all mutators, in order. Raises `NotApplicable` where one has nothing to act on or needs what one before it erased."""
-    erased: set[str] = set()
+    done: list[Mutator] = []
     for each in mutators:
-        if lost := each.needs & erased:
-            raise NotApplicable(f"{each!r} needs {', '.join(sorted(lost))}, which a mutator before it erased")
-        stream = each.apply(stream)
-        erased |= each.erases
+        stream = one_more(stream, done, each)
+        done.append(each)
     return stream
+
+
+def one_more(stream: Stream, before: Sequence[Mutator], mutator: Mutator) -> Stream:
+    """`stream`, which the mutators `before` have changed, after one more; as `mutate`."""
+    if lost := mutator.needs.intersection(chain.from_iterable(each.erases for each in before)):
+        raise NotApplicable(f"{mutator!r} needs {', '.join(sorted(lost))}, which a mutator before it erased")
+    return mutator.apply(stream)
 
 
 def answers(stream: Stream, mutators: Sequence[Mutator]) -> tuple[Exchange, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from ..dialects import dialect as named
@@ -92,35 +92,34 @@ def with_frames(stream: Stream, edit: Sequence[Sequence[Frame]]) -> Stream:
     Reads keep their borders and times: inside a frame that is unchanged at the same byte, else at the end of what replaced it.
     """
     raws = [b"".join(each.raw for each in new) for new in edit]
-    return with_reads(stream, cut_at(b"".join(raws), _kept(stream, raws)))
+    return Stream(replace(stream.exchange, reads=tuple(_bordered(stream, raws))), stream.spoken)
 
 
-def _kept(stream: Stream, raws: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Where the reads end, and when they came, once `raws` stand in the places of the frames."""
-    reads = stream.exchange.reads
-    borders = list(accumulate(len(read.data) for read in reads))
-    start = written = done = 0
+def _bordered(stream: Stream, raws: Sequence[bytes]) -> Iterator[Read]:
+    """The reads once `raws` stand in the places of the frames."""
+    body, reads = stream.body, stream.exchange.reads
+    borders = list(accumulate(map(len, map(attrgetter("data"), reads))))
+    waiting: list[bytes] = []
+    start = done = 0
     for frame, raw in zip(stream.frames, raws, strict=True):
         end = start + len(frame.raw)
         before, done = done, bisect_right(borders, end, done)
-        if raw == frame.raw:
-            for border, read in zip(borders[before:done], reads[before:done], strict=True):
-                yield written + border - start, read.at_ms
-        elif before < done:
-            yield written + len(raw), reads[done - 1].at_ms
-        start, written = end, written + len(raw)
+        if before == done:
+            waiting.append(raw)
+        elif raw == frame.raw:
+            yield from _whole(reads[before].at_ms, [*waiting, body[start : borders[before]]])
+            yield from reads[before + 1 : done]
+            waiting = [body[borders[done - 1] : end]]
+        else:
+            yield from _whole(reads[done - 1].at_ms, [*waiting, raw])
+            waiting = []
+        start = end
 
 
-def cut_at(body: bytes, cuts: Iterable[tuple[int, int]]) -> tuple[Read, ...]:
-    """The reads of `body` that end at the given `(byte, milliseconds)`, in ascending order, the last at its end."""
-    read = cache(Read)  # reads of one byte are many, and most of them equal
-    return tuple(
-        read(at_ms, body[start:end]) for (start, _), (end, at_ms) in pairwise(chain([(0, 0)], cuts)) if end > start
-    )
-
-
-def with_reads(stream: Stream, reads: tuple[Read, ...]) -> Stream:
-    return Stream(replace(stream.exchange, reads=reads), stream.spoken)
+def _whole(at_ms: int, pieces: Sequence[bytes]) -> Iterator[Read]:
+    """One read, or none where it would be empty."""
+    if data := b"".join(pieces):
+        yield Read(at_ms, data)
 
 
 # ------------------------------------------------------------------------------------------------------------------ the deltas

@@ -17,7 +17,7 @@ from ..model import (
     StreamError,
 )
 from ..stream import Stream
-from .base import Mutator, finish_slot, pick, slots, speaker, with_deltas, with_frames, with_reads
+from .base import Mutator, finish_slot, pick, slots, speaker, with_deltas, with_frames
 from .cuts import unfinished
 from .deltas import pieces
 from .laws import CUT, SAME, Law
@@ -74,8 +74,8 @@ class _Broken(_Fault):
 
     def apply(self, stream: Stream) -> Stream:
         at = self.resolve(stream).after
-        ended = replace(stream.exchange, ending=self.ending)
-        return with_reads(Stream(ended, stream.spoken), _first(stream.exchange.reads, at))
+        reads = _first(stream.exchange.reads, at)
+        return Stream(replace(stream.exchange, reads=reads, ending=self.ending), stream.spoken)
 
     def resolve(self, stream: Stream) -> Self:
         return replace(self, after=pick(_unfinished_size(stream) + 1, self.after, "byte before the finish reason"))

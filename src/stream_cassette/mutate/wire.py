@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..errors import NotApplicable
 from ..model import Read
 from ..stream import Stream
-from .base import Mutator, cut_at, with_reads
+from .base import Mutator
 from .laws import SAME
 
 if TYPE_CHECKING:
@@ -24,27 +26,34 @@ class _Wire(Mutator):
     law = SAME
 
     @abstractmethod
-    def ends(self, stream: Stream) -> Sequence[int]:
-        """Where the reads end, in ascending order."""
+    def reads(self, stream: Stream) -> tuple[Read, ...]:
+        """The body in other reads, each with the time of the read that brought its last byte, for a byte cannot be read before it came."""
         ...
 
     def apply(self, stream: Stream) -> Stream:
         if not stream.body:
             raise NotApplicable("the body is empty")
-        return with_reads(stream, cut_at(stream.body, _timed(self.ends(stream), stream.exchange.reads)))
+        return stream.in_reads(self.reads(stream))
 
 
-def _timed(ends: Sequence[int], reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """Each end with the time of the read that brought the byte before it, for a byte cannot be read before it came."""
-    done = 0
-    for came, read in zip(accumulate(len(read.data) for read in reads), reads, strict=True):
-        before, done = done, bisect_right(ends, came, done)
-        for end in ends[before:done]:
-            yield end, read.at_ms
+class _Cuts(_Wire):
+    @abstractmethod
+    def ends(self, stream: Stream) -> Sequence[int]:
+        """Where the reads end, in ascending order."""
+        ...
+
+    def reads(self, stream: Stream) -> tuple[Read, ...]:
+        body, reads, ends = stream.body, stream.exchange.reads, self.ends(stream)
+        borders = list(accumulate(map(len, map(attrgetter("data"), reads))))
+        return tuple(
+            Read(reads[bisect_left(borders, end)].at_ms, body[start:end])
+            for start, end in pairwise((0, *ends))
+            if start < end
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Rechunk(_Wire):
+class Rechunk(_Cuts):
     """Reads that end at the byte offsets `cuts`."""
 
     cuts: tuple[int, ...]
@@ -72,12 +81,21 @@ class Rechunk(_Wire):
 class OneByteReads(_Wire):
     """Every byte a read of its own."""
 
-    def ends(self, stream: Stream) -> Sequence[int]:
-        return range(1, len(stream.body) + 1)
+    def reads(self, stream: Stream) -> tuple[Read, ...]:
+        found: list[Read] = []
+        for at_ms, reads in groupby(stream.exchange.reads, attrgetter("at_ms")):
+            found += map(_one_byte(at_ms).__getitem__, b"".join(map(attrgetter("data"), reads)))
+        return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _one_byte(at_ms: int) -> Sequence[Read]:
+    """The read of each byte there is: a body needs thousands, and a fuzzer a thousand times as many."""
+    return tuple(Read(at_ms, bytes((byte,))) for byte in range(256))
 
 
 @dataclass(frozen=True, slots=True)
-class OneRead(_Wire):
+class OneRead(_Cuts):
     """The whole body in one read."""
 
     def ends(self, stream: Stream) -> Sequence[int]:
@@ -85,7 +103,7 @@ class OneRead(_Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPerFrame(_Wire):
+class ReadPerFrame(_Cuts):
     """Every frame a read of its own."""
 
     def ends(self, stream: Stream) -> Sequence[int]:
@@ -93,7 +111,7 @@ class ReadPerFrame(_Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class CutInsideCharacter(_Wire):
+class CutInsideCharacter(_Cuts):
     """A read that ends in the middle of the `nth` character that takes more than one byte."""
 
     nth: int

@@ -30,10 +30,14 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_escaped = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def dump(value: Any) -> str:
     """Compact JSON, characters as themselves; all escaped where a lone surrogate leaves no other way."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if is_unicode(text) else json.dumps(value, separators=(",", ":"))
+    text = _compact(value)
+    return text if is_unicode(text) else _escaped(value)
 
 
 def join(pieces: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from .. import jsontext
@@ -314,15 +315,20 @@ class _Writer:
     def __init__(self, deltas: Sequence[Delta], like: Frame | None) -> None:
         self._deltas, self._like = deltas, like
         self._frames: list[Frame] = []
-        self._lent = as_dict(payload_of(like)) if like else {}
-        self._lent_choices = [as_dict(choice) for choice in as_list(self._lent.get("choices"))]
         self._custom = {
             (delta.key.choice, delta.key.index)
             for delta in deltas
             if isinstance(delta, ToolCallStart) and delta.kind == "custom"
         }
-        self._envelope = self._make_envelope()
         self._open()
+
+    @cached_property
+    def _lent(self) -> dict[str, Any]:
+        return as_dict(payload_of(self._like)) if self._like else {}
+
+    @cached_property
+    def _lent_choices(self) -> list[dict[str, Any]]:
+        return [as_dict(choice) for choice in as_list(self._lent.get("choices"))]
 
     def _open(self) -> None:
         self._chunk: dict[str, Any] = {}
@@ -358,7 +364,8 @@ class _Writer:
         self._flush()
         self._frames.append(frame)
 
-    def _make_envelope(self) -> dict[str, Any]:
+    @cached_property
+    def _envelope(self) -> dict[str, Any]:
         starts = [delta for delta in self._deltas if isinstance(delta, Start)]
         kept = {
             name: value for name, value in self._lent.items() if name not in ("choices", "usage", "error", "x_groq")

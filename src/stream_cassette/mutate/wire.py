@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from .laws import SAME
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
+
+
+_LAST_OF_SEVERAL = re.compile(rb"[\x80-\xbf](?![\x80-\xbf])")
 
 
 class _Wire(Mutator):
@@ -139,8 +143,4 @@ class CutInsideCharacter(_Cuts):
 
 def _inside_characters(body: bytes) -> list[int]:
     """The place before the last byte of each UTF-8 character of several bytes."""
-    return [
-        at
-        for at in range(1, len(body))
-        if body[at] & 0xC0 == 0x80 and (at + 1 == len(body) or body[at + 1] & 0xC0 != 0x80)
-    ]
+    return [match.start() for match in _LAST_OF_SEVERAL.finditer(body, 1)]

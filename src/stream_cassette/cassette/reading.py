@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import chain, repeat
 from typing import Any, BinaryIO, cast, get_args
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from .. import framing, yamltext
 from ..dialects import dialect
 from ..errors import CassetteError, UnknownDialect
 from ..headers import MEND, unfit
+from ..literals import Encoded, Literal
 from ..model import Cassette, Ending, EndingError, EndingKind, Exchange, Headers, Interaction, Read, Request
 from ..yamltext import (
     Fault,
@@ -38,6 +40,9 @@ from .writing import FORMAT, json_bytes
 _SLACK = 1000  # reads beyond the bytes of the body that an error or warning still counts
 # So many at once: as fast as all of them, and as strings they take many times the memory.
 _READS = re.compile(r"(?:[0-9]{1,10}:[1-9][0-9]{0,9}(?:\s++|\Z)){1,1000}+")
+
+
+_read = partial(tuple.__new__, Read)  # as a tuple is made: twice as fast as `Read(...)`
 
 
 class CassetteWarning(UserWarning):
@@ -184,17 +189,16 @@ def _data(body: Parts) -> Iterator[bytes]:
             yield piece.replace(b"\n", b"\r\n") if crlf else piece
 
 
+class _OtherSize(Exception):
+    """A body is shorter or longer than its reads."""
+
+
 def _reads(node: Node, body: Parts, name: str, known: Sequence[Read]) -> tuple[Read, ...]:
+    reads = _times_and_sizes(node, _most(body))
+    if reads is not None:
+        with suppress(_OtherSize):
+            return _cut(body, reads, known)
     length = sum(map(len, _data(body)))
-    reads = _times_and_sizes(node, length)
-    if reads is not None and sum(reads[1::2]) == length:
-        cut = zip(_slices(_data(body), reads[1::2]), reads[0::2], strict=True)
-        return tuple(
-            [
-                old if old is not None and old.data == data and old.at_ms == at else Read(at, data)
-                for (data, at), old in zip(cut, chain(known, repeat(None)), strict=False)
-            ]
-        )
     said = "more" if reads is None else sum(reads[1::2])
     warnings.warn(
         f"{name}, line {node.start_mark.line + 1}: the body has {length} bytes, `reads` has {said}; edited by hand? It is replayed "
@@ -205,8 +209,23 @@ def _reads(node: Node, body: Parts, name: str, known: Sequence[Read]) -> tuple[R
     return read_per_event(b"".join(_data(body)))
 
 
-def _times_and_sizes(node: Node, length: int) -> array[int] | None:
-    """Milliseconds and bytes of each read in turn; None where there are more reads than a body of `length` has bytes."""
+def _most(body: Parts) -> int:
+    """No fewer bytes than the body has; to count them takes as long as to cut it."""
+    return sum(
+        (part.size if isinstance(part, Literal | Encoded) else sum(map(len, part))) * (1 + crlf) for part, crlf in body
+    )
+
+
+def _cut(body: Parts, reads: array[int], known: Sequence[Read]) -> tuple[Read, ...]:
+    """The body read by read; the very reads of `known` where they say the same in the same place. Raises `_OtherSize`."""
+    cut = map(_read, zip(reads[0::2], _slices(_data(body), reads[1::2]), strict=True))
+    if not known:
+        return tuple(cut)
+    return tuple(old if old == new else new for new, old in zip(cut, chain(known, repeat(None)), strict=False))
+
+
+def _times_and_sizes(node: Node, most: int) -> array[int] | None:
+    """Milliseconds and bytes of each read in turn; None where there are more reads than `most`."""
     text, found = string(node, "reads").lstrip(), array("Q")
     at = 0
     while at < len(text):
@@ -218,14 +237,14 @@ def _times_and_sizes(node: Node, length: int) -> array[int] | None:
                 "write milliseconds:bytes, separated by spaces, as in `reads: 0:187 41:95`",
             )
         found.extend(map(int, match[0].replace(":", " ").split()))
-        if len(found) > 2 * (length + _SLACK):
+        if len(found) > 2 * (most + _SLACK):
             return None
         at = match.end()
     return found
 
 
 def _slices(pieces: Iterator[bytes], sizes: Iterable[int]) -> Iterator[bytes]:
-    """What the pieces join to, cut anew."""
+    """What the pieces join to, cut anew. Raises `_OtherSize` where they are not used up, or too soon."""
     piece, at = b"", 0
     for size in sizes:
         if size <= len(piece) - at:
@@ -238,10 +257,12 @@ def _slices(pieces: Iterator[bytes], sizes: Iterable[int]) -> Iterator[bytes]:
             size -= len(piece) - at
             piece, at = next(pieces, b""), 0
             if not piece:
-                raise OSError(errno.EAGAIN, "the file changed while it was read")
+                raise _OtherSize
         parts.append(piece[at : at + size])
         at += size
         yield b"".join(parts)
+    if at < len(piece) or next(pieces, b""):
+        raise _OtherSize
 
 
 def read_per_event(body: bytes) -> tuple[Read, ...]:

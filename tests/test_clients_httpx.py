@@ -26,13 +26,13 @@ import httpx2
 import openai
 import pytest
 
+from stream_cassette.active import active_tape
 from stream_cassette.cassette import load, update
 from stream_cassette.clients import DOORS, use
 from stream_cassette.clients.doors import opened
 from stream_cassette.errors import AssembledDiffers, CassetteMiss, RecordingTooShort, TapeError
 from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Interaction, Read, Request
 from stream_cassette.server import serve
-from stream_cassette.tape import active_tape
 
 SSE = (("content-type", "text/event-stream"),)
 CLOSED = Ending("closed")

@@ -15,11 +15,11 @@ import httpx2
 import pytest
 import trio
 
+from stream_cassette.active import ACTIVE, active_tape
 from stream_cassette.cassette import update
 from stream_cassette.clients import use
 from stream_cassette.errors import CassetteMiss
 from stream_cassette.model import Cassette, Exchange, Interaction, Read, Request
-from stream_cassette.tape import Tape, active_tape
 from test_clients_httpx import SSE, originals
 
 URL = "http://127.0.0.1:9"
@@ -161,7 +161,7 @@ def nothing_stays() -> Any:
     before = originals()
     yield
     assert all(one is other for one, other in zip(before, originals(), strict=True))
-    assert Tape._active == []
+    assert ACTIVE == []
     assert active_tape() is None
 
 

@@ -19,9 +19,10 @@ import pytest
 from stream_cassette.cassette import load
 from stream_cassette.clients import use
 from stream_cassette.errors import CassetteMiss
+from stream_cassette.keeping import failures_of
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Read, Request
 from stream_cassette.playing import hurried
-from stream_cassette.recording import Recorder, failures
+from stream_cassette.recording import Recorder
 from stream_cassette.server import Server, serve
 from stream_cassette.tape import Tape
 from test_clients_httpx import SSE, chat_body, cut, messages_body
@@ -303,7 +304,7 @@ CHAINS: dict[str, tuple[list[Recorder], list[int]]] = {
 
 @pytest.mark.parametrize(("takes", "kept"), CHAINS.values(), ids=CHAINS.keys())
 def test_which_failures_are_left_out(takes: list[Recorder], kept: list[int]) -> None:
-    mended, refused = failures(takes)
+    mended, refused = failures_of(takes)
     assert [place for place, take in enumerate(takes) if take not in mended | refused] == kept
 
 

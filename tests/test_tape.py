@@ -6,13 +6,14 @@ import contextvars
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_cassette.active import ACTIVE, active, active_tape
 from stream_cassette.cassette import load, update
 from stream_cassette.clients import use
 from stream_cassette.errors import (
@@ -27,7 +28,7 @@ from stream_cassette.errors import (
 from stream_cassette.model import COMPLETE, Cassette, Ending, Exchange, Headers, Interaction, Read, Request
 from stream_cassette.playing import Player
 from stream_cassette.recording import Recorder
-from stream_cassette.tape import Tape, active_tape
+from stream_cassette.tape import Tape
 
 CLOSED = Ending("closed")
 SSE: Headers = (("content-type", "text/event-stream"),)
@@ -654,7 +655,7 @@ def test_a_dialect_that_is_not_known(recorded: Path) -> None:
 def two(tmp_path: Path) -> Iterator[tuple[Tape, Tape]]:
     yield Tape(tmp_path / "one.yaml", mode="all"), Tape(tmp_path / "two.yaml", mode="all")
     assert active_tape() is None
-    assert Tape._active == []
+    assert ACTIVE == []
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
@@ -675,53 +676,46 @@ def in_thread(function: Callable[[], Any]) -> Any:
 
 def test_the_inner_tape_is_the_active_one(two: tuple[Tape, Tape]) -> None:
     outer, inner = two
-    outer.activate()
-    assert active_tape() is outer
-    inner.activate()
-    assert active_tape() is inner
-    inner.deactivate()
-    assert active_tape() is outer
-    outer.deactivate()
+    with active(outer):
+        assert active_tape() is outer
+        with active(inner):
+            assert active_tape() is inner
+        assert active_tape() is outer
 
 
 def test_tapes_that_end_out_of_turn(two: tuple[Tape, Tape]) -> None:
     outer, inner = two
-    outer.activate()
-    inner.activate()
-    outer.deactivate()
-    assert active_tape() is inner
-    inner.deactivate()
+    with ExitStack() as ends_first:
+        ends_first.enter_context(active(outer))
+        with active(inner):
+            ends_first.close()
+            assert active_tape() is inner
 
 
 def test_a_tape_that_ends_in_another_context(two: tuple[Tape, Tape]) -> None:
     outer, inner = two
-    outer.activate()
-    inner.activate()
-    contextvars.Context().run(inner.deactivate)
-    assert active_tape() is outer
-    outer.deactivate()
+    with active(outer), ExitStack() as ends_elsewhere:
+        ends_elsewhere.enter_context(active(inner))
+        contextvars.Context().run(ends_elsewhere.close)
+        assert active_tape() is outer
 
 
 def test_a_thread_uses_the_only_tape(two: tuple[Tape, Tape]) -> None:
     tape, _ = two
     assert in_thread(active_tape) is None
-    tape.activate()
-    assert in_thread(active_tape) is tape
-    tape.deactivate()
+    with active(tape):
+        assert in_thread(active_tape) is tape
 
 
 def test_a_thread_among_several_tapes(two: tuple[Tape, Tape]) -> None:
-    for tape in two:
-        tape.activate()
-    context = contextvars.copy_context()
-    assert in_thread(lambda: context.run(active_tape)) is two[1]
-    error = in_thread(active_tape)
-    assert isinstance(error, TapeError)
-    assert "one.yaml" in str(error)
-    assert "two.yaml" in str(error)
-    assert [tape.failure for tape in two] == [error, error]
-    for tape in two:
-        tape.deactivate()
+    with active(two[0]), active(two[1]):
+        context = contextvars.copy_context()
+        assert in_thread(lambda: context.run(active_tape)) is two[1]
+        error = in_thread(active_tape)
+        assert isinstance(error, TapeError)
+        assert "one.yaml" in str(error)
+        assert "two.yaml" in str(error)
+        assert [tape.failure for tape in two] == [error, error]
 
 
 def test_a_closed_tape_takes_no_request(path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from stream_cassette import framing
+from stream_cassette.active import tapes_here
 from stream_cassette.errors import CassetteMiss, MissingExtra, RecordingTooShort, TapeError
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Request
 from stream_cassette.server import Server, serve, shown
 from stream_cassette.serving import in_words, refusal
-from stream_cassette.tape import tapes_here
 
 if TYPE_CHECKING:
     import httpx2

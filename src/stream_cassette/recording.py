@@ -1,9 +1,9 @@
-"""One exchange taken down while the client has it, and which of several go into a cassette. Sans-IO; the clock is passed in."""
+"""One exchange taken down while the client has it. Sans-IO; the clock is passed in."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +11,6 @@ from itertools import accumulate, islice
 
 from stream_cassette.decoding import Undecodable, codings, decoded
 from stream_cassette.errors import UnknownDialect
-from stream_cassette.matching import fingerprint
 from stream_cassette.model import (
     COMPLETE,
     Ending,
@@ -23,8 +22,7 @@ from stream_cassette.model import (
     Response,
     ResponseState,
 )
-from stream_cassette.paths import Steps
-from stream_cassette.redact import Redaction, Scrubbing, scrub_request
+from stream_cassette.redact import Redaction, Scrubbing
 from stream_cassette.stream import Stream, assembled
 
 Clock = Callable[[], float]
@@ -156,42 +154,3 @@ def is_stream(stream: Stream) -> bool:
         return stream.spoken is not None  # a body without a word, such as that of a redirect, speaks none
     except UnknownDialect:
         return False
-
-
-def retryable(status: int) -> bool:
-    """Whether the SDKs ask again after this status."""
-    return status in (408, 409, 429) or status >= 500
-
-
-def refused(status: int) -> bool:
-    """Whether the provider did not take the key."""
-    return status in (401, 403)
-
-
-def failures(takes: Sequence[Recorder], ignore: Sequence[Steps] = ()) -> tuple[set[Recorder], set[Recorder]]:
-    """The failures after which the client asked again and succeeded, and the refusals after which it did not.
-
-    A refusal before a success belongs to how one logs in (a challenge, a token that is renewed), and is neither.
-    """
-    failed: dict[Hashable, list[Recorder]] = {}
-    turned_away: dict[Hashable, list[Recorder]] = {}
-    mended: set[Recorder] = set()
-    for take in takes:
-        key = fingerprint(scrub_request(take.request), ignore)
-        if not take.status or retryable(take.status):
-            failed.setdefault(key, []).append(take)
-        elif refused(take.status):
-            turned_away.setdefault(key, []).append(take)
-        elif take.status < 400:
-            mine, others = _mended(failed.pop(key, []), take.request)
-            mended.update(mine)
-            failed[key] = others
-            turned_away.pop(key, None)
-    return mended, {take for takes in turned_away.values() for take in takes}
-
-
-def _mended(failed: list[Recorder], request: Request) -> tuple[list[Recorder], list[Recorder]]:
-    """The failures that `request` was made to mend, and the rest. The SDKs say how often they have tried; of others all are taken to be of one try."""
-    tried = next((value for name, value in request.headers if name.lower() == "x-stainless-retry-count"), "")
-    count = int(tried) if tried.isdecimal() else len(failed)
-    return failed[:count], failed[count:]

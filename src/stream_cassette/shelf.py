@@ -11,11 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from stream_cassette.cassette import load
+from stream_cassette.keeping import retryable
 from stream_cassette.matching import differences, fingerprint, nearest, value_differences
 from stream_cassette.model import Cassette, Interaction, Request
 from stream_cassette.paths import Steps
 from stream_cassette.playing import hurried
-from stream_cassette.recording import retryable
 from stream_cassette.redact import Scrubbing
 from stream_cassette.stream import Stream, assembled
 

@@ -7,29 +7,28 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from stream_cassette.comparing import Compared, compared
+from stream_cassette.comparing import Comparison, compared
 from stream_cassette.errors import (
     AssembledDiffers,
     CassetteError,
     CassetteMiss,
     CassetteMissing,
-    Drifted,
     StreamCassetteError,
     TapeError,
     Unplayed,
 )
 from stream_cassette.headers import unfit
 from stream_cassette.hosts import Hosts, is_link_local
+from stream_cassette.keeping import CutShort, failures_of, kept
 from stream_cassette.matching import ignored
-from stream_cassette.model import COMPLETE, Exchange, Interaction, Reply, Request, Response
+from stream_cassette.model import Exchange, Interaction, Reply, Request, Response
 from stream_cassette.mutate import Mutator, answers
 from stream_cassette.mutate import mutate as apply
 from stream_cassette.mutate.items import Spec
@@ -37,8 +36,8 @@ from stream_cassette.mutate.items import settled as settled_for
 from stream_cassette.mutate.laws import View
 from stream_cassette.mutate.telling import verdict
 from stream_cassette.playing import Player, hurried, pace_of
-from stream_cassette.recording import CLOSED, Clock, Recorder, failures, is_stream
-from stream_cassette.redact import Redaction, Scrubbing, secrets_of, summary
+from stream_cassette.recording import CLOSED, Clock, Recorder, is_stream
+from stream_cassette.redact import Redaction, Scrubbing, secrets_of
 from stream_cassette.saving import Saver, unsaved
 from stream_cassette.settling import settled
 from stream_cassette.shelf import EMPTY, Recorded, Shelf, Slot, Stock, stock
@@ -75,9 +74,6 @@ class Tape:
 
     Raises `TapeError` for an unknown mode and `CassetteError` for a file that cannot be read; a missing file is an error of the first request.
     """
-
-    # Of the whole process, because a thread that the code under test starts has no context of ours.
-    _active: ClassVar[list[Tape]] = []
 
     def __init__(
         self,
@@ -135,11 +131,10 @@ class Tape:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
-        self._cut_short: tuple[str, bool] | None = None
+        self._cut_short: CutShort | None = None
         self._shown = False
         self._takes: list[Player | Recorder] = []
         self._open: list[Response] = []
-        self._outer: Tape | None = None
         self._missing: CassetteMissing | None = None
         self._saver = Saver(path, test, self._settled, replacing=mode == "all")
         self.original: Stream | None = None
@@ -321,7 +316,7 @@ class Tape:
 
     def _failures(self, takes: Sequence[Recorder]) -> tuple[set[Recorder], set[Recorder]]:
         """Those that do not go into the cassette: what the client mended, and what was refused."""
-        return (set(), set()) if self._keep_failures else failures(takes, self._ignore)
+        return (set(), set()) if self._keep_failures else failures_of(takes, self._ignore)
 
     def _silence(self, exchanged: bool) -> StreamCassetteError:
         if self._missing is not None and not exchanged:
@@ -416,19 +411,18 @@ class Tape:
                 )
 
     @cached_property
-    def _compared(self) -> tuple[Compared, ...]:
-        """What was asked in the mode `compare`, but for the failures that the client mended by asking again. A response that nobody closed ends here."""
+    def _comparison(self) -> Comparison:
+        """Of what was asked in the mode `compare`, but for the failures that the client mended by asking again. A response that nobody closed ends here."""
         takes = self._ended()
         mended, _ = self._failures(takes)
-        asked = [take for take in takes if take not in mended]
-        return tuple(compared(take, self._shelf.reserve(self._scrubbing.request(take.request))) for take in asked)
-
-    def _compare_remarks(self) -> list[str]:
-        lines = [f"{self._named(each.take)}: {line}" for each in self._compared for line in each.lines]
-        asked = {each.slot.number for each in self._compared if each.slot}
-        left = [slot for slot in self._shelf.slots if slot.number not in asked]
-        lines += [f"{each.name}: not asked for, so not compared" for each in left if self._is_own(each)]
-        return [*dict.fromkeys(lines)]
+        return Comparison(
+            [
+                compared(self._named(take), take, self._shelf.reserve(self._scrubbing.request(take.request)))
+                for take in takes
+                if take not in mended
+            ],
+            [slot for slot in self._shelf.slots if self._is_own(slot)],
+        )
 
     def check_drift(self) -> None:
         """In the mode `compare`, raises `Drifted` if what the provider streamed has another wire shape than the recording, or could not be compared.
@@ -436,44 +430,17 @@ class Tape:
         That is so for each request without a response or without a recording, and where nothing was asked at all and the recording was not read.
         """
         __tracebackhide__ = True
-        if self.mode != "compare":
-            return
-        if not self._compared and not self._shown:
-            raise Drifted(
-                "the provider was asked nothing, so nothing was compared with what is recorded",
-                where=str(self.path),
-                mend="see that the code under test makes its requests while the tape is open",
-            )
-        if lines := [f"{self._named(each.take)}: {line}" for each in self._compared for line in each.shape]:
-            raise Drifted(
-                "\n  ".join(["what the provider streams now is not what was recorded", *dict.fromkeys(lines)]),
-                where=str(self.path),
-                mend=f"see that your code takes the new shape, then record again:\n{self._again}"
-                if any(each.take.status for each in self._compared)
-                else "see that the provider can be reached",
-            )
+        if self.mode == "compare" and not (self._shown and not self._comparison.asked):
+            self._comparison.check(str(self.path), self._again)
 
     # ------------------------------------------------------------------------------------------------------- opening and closing
-
-    def activate(self) -> None:
-        """Requests of this context, and of threads that have no tape of their own, come to this tape from now on."""
-        self._outer = _context.get()
-        Tape._active.append(self)
-        _context.set(self)
-
-    def deactivate(self) -> None:
-        """Undoes `activate`, also from another context and out of turn."""
-        Tape._active.remove(self)
-        if _context.get() is self:
-            _context.set(self._outer)
 
     def cut_short(self, why: str, *, ended: bool) -> None:
         """Tells `close` that something went wrong: `the test failed`, `interrupted`; `ended`, whether the code under test may have asked all it wanted.
 
-        In part a recording is worse than none, because `once` does not add to it. So it is kept only if `ended`, with nothing but successes that
-        were read to their ends. With `new`, which adds, whatever is whole is kept.
+        A recording in part is not kept, but with `new`, which adds to it; see `keeping.kept`.
         """
-        self._cut_short = why, ended
+        self._cut_short = CutShort(why, ended)
 
     def close(self) -> None:
         """Saves what was recorded, merged with what the file holds by now. A response that nobody closed ends here. Does nothing the second time,
@@ -488,40 +455,34 @@ class Tape:
         if os.getpid() != self._pid:
             return
         takes = self._ended()
-        self.remarks = tuple(f"{self.path}: {remark}" for remark in self._leaked())
+        self._remark(self._leaked())
         if self.mode == "compare":
-            self.remarks += tuple(f"{self.path}: {line}" for line in self._compare_remarks())
-        if not takes or self.mode == "compare":
-            return
-        mended, refused = self._failures(takes)
-        recorded: dict[Recorder, Interaction] = {}
-        failure = None
-        for take in takes:
-            if take.finished and take not in mended | refused:
-                try:
-                    recorded[take] = take.interaction(self.test)
-                except Exception as error:  # noqa: BLE001 - raised below, when the others are safe
-                    failure = failure or error
-        remarks = [f"{self._named(each)}: {each.problem}" for each in takes if each.problem]
-        remarks += [
-            f"{self._named(each)}: not recorded: {each.status}; is the key right? (keep_failures=True records it)"
-            for each in takes
-            if each in refused
-        ]
-        remarks += [_left_out([each.status for each in takes if each in mended])] if mended else []
-        if self._cut_short is not None:
-            recorded = self._whole(recorded, len(takes) - len(mended), *self._cut_short)
-        self.redactions = tuple(each for take in recorded for each in take.redactions)
-        remarks += [replaced] if (replaced := summary(self.redactions)) else []
-        remarks += [self.not_kept] if self.not_kept else []
-        self.remarks += tuple(f"{self.path}: {remark}" for remark in remarks)
-        self._saver.save(list(recorded.values()))
+            self._remark(self._comparison.remarks)
+        elif takes:
+            self._save(takes)
+
+    def _save(self, takes: Sequence[Recorder]) -> None:
+        found = kept(
+            takes,
+            self.test,
+            self._failures(takes),
+            self._cut_short,
+            adds=self.mode == "new",
+            failures=self._keep_failures,
+            named=self._named,
+        )
+        self.redactions, self.not_kept = found.redactions, found.not_kept
+        self._remark(found.remarks)
+        self._saver.save(found.interactions)
         if self._saver.dropped:
-            self.remarks += (f"{self.path}: another process recorded {self.test} meanwhile; that recording is kept",)
+            self._remark([f"another process recorded {self.test} meanwhile; that recording is kept"])
         else:
-            self.saved, self.changed = len(recorded), self._saver.changed
-        if failure is not None:
-            raise unsaved(self.path, "an exchange could not be made fit for a file", failure) from failure
+            self.saved, self.changed = len(found.interactions), self._saver.changed
+        if found.failure is not None:
+            raise unsaved(self.path, "an exchange could not be made fit for a file", found.failure) from found.failure
+
+    def _remark(self, lines: Sequence[str]) -> None:
+        self.remarks += tuple(f"{self.path}: {line}" for line in lines)
 
     def _ended(self) -> list[Recorder]:
         """What was asked of the network; what is open of it ends here."""
@@ -543,67 +504,9 @@ class Tape:
     def _named(self, take: Recorder | Response) -> str:
         return f"{take.request.method} {self._scrubbing.request(take.request).url}"
 
-    def _whole(
-        self, recorded: dict[Recorder, Interaction], wanted: int, why: str, ended: bool
-    ) -> dict[Recorder, Interaction]:
-        """What of a recording that was cut short is worth keeping, where `wanted` exchanges would make it whole."""
-        whole = {
-            take: each
-            for take, each in recorded.items()
-            if each.exchange.ending == COMPLETE and (take.status < 400 or self._keep_failures)
-        }
-        kept = whole if self.mode == "new" or (ended and len(whole) == wanted) else {}
-        if lost := len(recorded) - len(kept):
-            part = f"{lost} of {_exchanges(len(recorded))}" if kept else _exchanges(lost)
-            rest = "" if self.mode == "new" else "; a recording in part would miss the rest"
-            self.not_kept = f"{part} not kept: {why}{rest}"
-        return kept
-
     def _settled(self, old: Sequence[Interaction], new: Sequence[Interaction]) -> Sequence[Interaction]:
         try:
             return settled(old, new, self._ignore, self._scrubbing.stored) if self._quiet else new
         except Exception as error:  # noqa: BLE001 - of the assembler: the recording is worth more than a short difference
-            self.remarks += (f"{self.path}: all of it is recorded anew ({type(error).__name__}: {error})",)
+            self._remark([f"all of it is recorded anew ({type(error).__name__}: {error})"])
             return new
-
-
-def _left_out(statuses: Sequence[int]) -> str:
-    tries = "1 try" if len(statuses) == 1 else f"{len(statuses)} tries"
-    why = ", ".join(str(status) if status else "no response" for status in statuses)
-    return f"{tries} left out ({why}), after which the client tried again with success; keep_failures=True records them"
-
-
-def _exchanges(count: int) -> str:
-    return f"{count} exchange{'s' * (count != 1)}"
-
-
-_context: ContextVar[Tape | None] = ContextVar("stream_cassette_tape", default=None)
-
-
-def tapes_here() -> tuple[Tape, ...]:
-    """The tape of this context, else every active one."""
-    active = tuple(Tape._active)
-    tape = _context.get()
-    # A context copied while a tape was active still names it after its end.
-    while tape is not None and tape not in active:
-        tape = tape._outer
-    return active if tape is None else (tape,)
-
-
-def active_tape() -> Tape | None:
-    """The tape of this context, else the only active one, else None.
-
-    Raises `TapeError`, noted on every active tape, if there are several and none in this context: guessing could swap two tests' streams.
-    """
-    __tracebackhide__ = True
-    tapes = tapes_here()
-    if len(tapes) > 1:
-        error = TapeError(
-            f"{len(tapes)} tapes are active, and the request comes from a thread or task that belongs to none of them",
-            where=" and ".join(str(each.path) for each in tapes),
-            mend="run it in a copy of the context: threading.Thread(target=contextvars.copy_context().run, args=(function,))",
-        )
-        for each in tapes:
-            each.note(error)
-        raise error
-    return tapes[0] if tapes else None

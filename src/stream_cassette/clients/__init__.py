@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
+from stream_cassette.active import active
 from stream_cassette.clients import aiohttp, guard, httpx, urllib3
 from stream_cassette.clients.doors import Door, opened
 from stream_cassette.errors import TapeError
@@ -33,8 +34,7 @@ def intercepted(tape: Tape) -> Iterator[Tape]:
     with ExitStack() as stack:
         stack.callback(tape.close)
         stack.enter_context(opened(DOORS))
-        tape.activate()
-        stack.callback(tape.deactivate)
+        stack.enter_context(active(tape))
         yield tape
 
 

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stream_cassette.active import active_tape
 from stream_cassette.clients.doors import Patch
 from stream_cassette.model import Request
 from stream_cassette.playing import Player
-from stream_cassette.tape import active_tape
 
 # The attribute of a request that is being recorded: a patch further in, below somebody else's, lets it pass.
 _TAKEN = "_stream_cassette_taken"

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from stream_cassette.active import ACTIVE, tapes_here
 from stream_cassette.errors import LiveConnection
 from stream_cassette.hosts import is_address, is_link_local, is_loopback
-from stream_cassette.tape import Tape, tapes_here
+from stream_cassette.tape import Tape
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _RESOLVES = frozenset({"socket.getaddrinfo", "socket.gethostbyname"})
@@ -64,9 +65,7 @@ def install() -> None:
 
 
 # The defaults are there because the hook is called until the very end, when the names of this module are gone.
-def _hook(
-    event: str, args: tuple[Any, ...], watched: frozenset[str] = _WATCHED, active: list[Tape] = Tape._active
-) -> None:
+def _hook(event: str, args: tuple[Any, ...], watched: frozenset[str] = _WATCHED, active: list[Tape] = ACTIVE) -> None:
     __tracebackhide__ = True
     if event in watched and active:
         _inspect(event, args)

@@ -10,11 +10,11 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
+from stream_cassette.active import active_tape
 from stream_cassette.clients.doors import CLOSED, Patch, headers_of
 from stream_cassette.model import COMPLETE, Ending, Headers, Request
 from stream_cassette.playing import Player
 from stream_cassette.recording import Recorder
-from stream_cassette.tape import active_tape
 
 # In the extensions of a request that is being recorded: a patch further in, below somebody else's, lets it pass.
 _TAKEN = "stream_cassette.taken"

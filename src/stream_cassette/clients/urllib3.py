@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote
 
+from stream_cassette.active import active_tape
 from stream_cassette.clients.doors import CLOSED, Patch, headers_of
 from stream_cassette.errors import TapeError
 from stream_cassette.headers import separated
 from stream_cassette.model import COMPLETE, Ending, Exchange, Headers, Request
 from stream_cassette.playing import Player
 from stream_cassette.recording import Recorder
-from stream_cassette.tape import Tape, active_tape
+from stream_cassette.tape import Tape
 
 # What is being sent has been taken already: a patch further in, below somebody else's, lets it pass.
 _taken: ContextVar[bool] = ContextVar("stream_cassette_urllib3_taken", default=False)

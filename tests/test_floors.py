@@ -51,6 +51,7 @@ FLOORS: list[list[str]] = [
         "matching",
         "decoding",
         "recording",
+        "keeping",
         "playing",
         "shelf",
         "settling",
@@ -59,6 +60,7 @@ FLOORS: list[list[str]] = [
         "drift",
         "comparing",
         "tape",
+        "active",
     ],
     [
         "settings",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -19,6 +21,13 @@ hypothesis.settings.register_profile(
     print_blob=True,
 )
 hypothesis.settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_left_open() -> Iterator[None]:
+    """A socket or file that a module leaves open fails that module, not whichever test runs when the garbage is collected."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -262,16 +262,18 @@ import os
 import httpx2
 import pytest
 
-OPEN = []
+@pytest.fixture(scope="module")
+def client():
+    with httpx2.Client() as client:
+        yield client
 
 @pytest.mark.stream_cassette
-def test_it():
-    client = httpx2.Client()
+def test_it(client):
     response = client.send(client.build_request("POST", os.environ["PROVIDER"], json={"stream": True}), stream=True)
     text = response.iter_text()
     while "[DONE]" not in next(text):
         pass
-    OPEN.append((client, response, text))
+    client.kept = response, text
 """
 
 

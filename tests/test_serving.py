@@ -285,8 +285,7 @@ def google_error(url: str) -> str:
 def cohere_error(url: str) -> str:
     import cohere
 
-    client = cohere.ClientV2(api_key="k", base_url=url)
-    with pytest.raises(cohere.NotFoundError) as caught:
+    with cohere.ClientV2(api_key="k", base_url=url) as client, pytest.raises(cohere.NotFoundError) as caught:
         next(iter(client.chat_stream(model="m", messages=[])))
     return str(caught.value.body["message"])
 
@@ -294,8 +293,8 @@ def cohere_error(url: str) -> str:
 def ollama_error(url: str) -> str:
     import ollama
 
-    with pytest.raises(ollama.ResponseError) as caught:
-        next(iter(ollama.Client(host=url).chat(model="m", messages=[], stream=True)))
+    with ollama.Client(host=url) as client, pytest.raises(ollama.ResponseError) as caught:
+        next(iter(client.chat(model="m", messages=[], stream=True)))
     return str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""The rows of the table one by one: `pytest tests/bench/bench_rows.py -k WORD`. pytest-benchmark times ours; figures and ratios of all are in `extra_info`."""
+"""The rows of the table one by one: `pytest -n0 tests/bench/bench_rows.py -k WORD`. pytest-benchmark times ours; figures and ratios of all are in `extra_info`."""
 
 from __future__ import annotations
 

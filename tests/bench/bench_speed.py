@@ -1,6 +1,6 @@
 """How long the work takes that grows with the stream: each on a stream and on one of four times its size, to be compared as a ratio.
 
-By hand: `pip install -e '.[test,bench]'`, then `pytest tests/bench/bench_speed.py`.
+By hand: `pip install -e '.[test,bench]'`, then `pytest -n0 tests/bench/bench_speed.py`.
 """
 
 from __future__ import annotations

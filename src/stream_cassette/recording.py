@@ -47,7 +47,7 @@ class Recorder:
         self._headers: Headers = ()
         self._started_at: float | None = None
         self._reads: list[tuple[float, bytes]] = []
-        self._count = self._size = 0
+        self._count = 0  # of the reads, once they are given up
         self._ending: Ending | None = None
         self._exchange: Exchange | None = None
         self._making = threading.Lock()
@@ -64,8 +64,6 @@ class Recorder:
         """`data` came from the network, just now."""
         if data and self._ending is None:
             self._reads.append((self._clock(), data))
-            self._count += 1
-            self._size += len(data)
 
     def end(self, ending: Ending) -> None:
         """The body ended. The first ending counts: a client closes what it has read to the end, too."""
@@ -81,7 +79,7 @@ class Recorder:
     def response(self) -> Response:
         """How the client took it so far."""
         state: ResponseState = "open" if self._ending is None else "closed" if self._ending == CLOSED else "ended"
-        return Response(self.request, self.status, self._count, state)
+        return Response(self.request, self.status, self._count or len(self._reads), state)
 
     @property
     def exchange(self) -> Exchange:
@@ -89,6 +87,7 @@ class Recorder:
         with self._making:
             if self._exchange is None:
                 self._exchange = self._made()
+                self._count = len(self._reads)
                 self._reads = []  # secrets and all: a long body is not kept in two forms
             return self._exchange
 
@@ -123,7 +122,7 @@ class Recorder:
         if self.request.method == "HEAD" or self.status in (204, 304):
             return True
         promised = next((value for name, value in self._headers if name == "content-length"), None)
-        if promised is not None and promised == str(self._size):
+        if promised is not None and promised == str(sum(len(data) for _, data in self._reads)):
             return True
         # An SDK closes the response as soon as it has read [DONE], before the end of the body proper.
         stream = Stream(exchange)

@@ -49,7 +49,11 @@ def pieces(found: Sequence[Slot]) -> list[tuple[int, int, Lane, Piece]]:
 
 def text_lanes(found: Sequence[Slot]) -> list[Lane]:
     """The lanes that have text, in order of first sight."""
-    return list(dict.fromkeys(lane for _, _, lane, _ in pieces(found)))
+    return _lanes(pieces(found))
+
+
+def _lanes(texts: Sequence[tuple[int, int, Lane, Piece]]) -> list[Lane]:
+    return list(dict.fromkeys(lane for _, _, lane, _ in texts))
 
 
 def said(found: Sequence[Slot]) -> list[list[Delta]]:
@@ -65,10 +69,11 @@ class Refragment(_Deltas):
 
     def apply(self, stream: Stream) -> Stream:
         found = slots(stream)
-        at = self.resolve(stream)
-        lane = text_lanes(found)[at.lane]
+        texts = pieces(found)
+        at = self._resolved(texts)
+        lane = _lanes(texts)[at.lane]
         out, start = said(found), 0
-        for slot, _, its_lane, piece in pieces(found):
+        for slot, _, its_lane, piece in texts:
             if its_lane != lane:
                 continue
             edges = [0, *(cut - start for cut in at.cuts if 0 < cut - start < len(piece.text)), len(piece.text)]
@@ -82,10 +87,12 @@ class Refragment(_Deltas):
         return with_deltas(stream, out)
 
     def resolve(self, stream: Stream) -> Refragment:
-        found = slots(stream)
-        lanes = text_lanes(found)
+        return self._resolved(pieces(slots(stream)))
+
+    def _resolved(self, texts: Sequence[tuple[int, int, Lane, Piece]]) -> Refragment:
+        lanes = _lanes(texts)
         lane = pick(len(lanes), self.lane, "text")
-        size = sum(len(piece.text) for _, _, its_lane, piece in pieces(found) if its_lane == lanes[lane])
+        size = sum(len(piece.text) for _, _, its_lane, piece in texts if its_lane == lanes[lane])
         if size < 2:
             raise NotApplicable("the text has one character")
         return Refragment(lane, tuple(sorted({1 + (cut - 1) % (size - 1) for cut in self.cuts})))
@@ -287,8 +294,9 @@ class CumulativeUsage(_Deltas):
         last = updates[-1].counts
         out = said(found)
         true = max(at for at, slot in enumerate(found) if updates[-1] in slot.deltas)
-        places = [at for at in dict.fromkeys(at for at, *_ in pieces(found)) if at < true]
-        if not places or places[-1] != pieces(found)[-1][0]:
+        texts = pieces(found)
+        places = [at for at in dict.fromkeys(at for at, *_ in texts) if at < true]
+        if not places or places[-1] != texts[-1][0]:
             raise NotApplicable("the true counts do not come after the content")
         for number, at in enumerate(places, 1):
             if not any(isinstance(delta, UsageUpdate) for delta in out[at]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
@@ -91,14 +91,15 @@ def with_frames(stream: Stream, edit: Sequence[Sequence[Frame]]) -> Stream:
 
     Reads keep their borders and times: inside a frame that is unchanged at the same byte, else at the end of what replaced it.
     """
-    raws = [b"".join(each.raw for each in new) for new in edit]
+    raws = [b"".join([each.raw for each in new]) for new in edit]
     return Stream(replace(stream.exchange, reads=tuple(_bordered(stream, raws))), stream.spoken)
 
 
-def _bordered(stream: Stream, raws: Sequence[bytes]) -> Iterator[Read]:
+def _bordered(stream: Stream, raws: Sequence[bytes]) -> list[Read]:
     """The reads once `raws` stand in the places of the frames."""
     body, reads = stream.body, stream.exchange.reads
     borders = list(accumulate(map(len, map(attrgetter("data"), reads))))
+    found: list[Read] = []
     waiting: list[bytes] = []
     start = done = 0
     for frame, raw in zip(stream.frames, raws, strict=True):
@@ -107,19 +108,20 @@ def _bordered(stream: Stream, raws: Sequence[bytes]) -> Iterator[Read]:
         if before == done:
             waiting.append(raw)
         elif raw == frame.raw:
-            yield from _whole(reads[before].at_ms, [*waiting, body[start : borders[before]]])
-            yield from reads[before + 1 : done]
+            found += _whole(reads[before].at_ms, [*waiting, body[start : borders[before]]])
+            found += reads[before + 1 : done]
             waiting = [body[borders[done - 1] : end]]
         else:
-            yield from _whole(reads[done - 1].at_ms, [*waiting, raw])
+            found += _whole(reads[done - 1].at_ms, [*waiting, raw])
             waiting = []
         start = end
+    return found
 
 
-def _whole(at_ms: int, pieces: Sequence[bytes]) -> Iterator[Read]:
+def _whole(at_ms: int, pieces: Sequence[bytes]) -> list[Read]:
     """One read, or none where it would be empty."""
-    if data := b"".join(pieces):
-        yield Read(at_ms, data)
+    data = b"".join(pieces)
+    return [Read(at_ms, data)] if data else []
 
 
 # ------------------------------------------------------------------------------------------------------------------ the deltas

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,140 @@ def test_a_tape_may_end_while_a_library_is_being_imported(
         importlib.import_module("slow_library")
         del sys.modules["slow_library"]
     assert ([] if ends_first else ["slow_library"]) == OPENED
+
+
+# ------------------------------------------------------------------------------------------------------ beside other patches
+
+
+class Library:
+    """A library with one class, whose method says how it was reached."""
+
+    def __init__(self) -> None:
+        self.Transport = type("Transport", (), {"send": lambda transport: "sent"})
+
+    def patch(self) -> Patch:
+        return Patch(self, self.Transport, "send", _marked)
+
+    def send(self) -> str:
+        return self.Transport().send()
+
+
+def _marked(library: Library, original: Callable[..., str]) -> Callable[..., str]:
+    def send(transport: Any) -> str:
+        return f"taken, {original(transport)}"
+
+    return send
+
+
+class Wrapper:
+    """As wrapt makes them, which OpenTelemetry patches with: it shows what it wraps for itself, and equals it."""
+
+    def __init__(self, name: str, wrapped: Callable[..., str]) -> None:
+        self.__dict__.update(name=name, wrapped=wrapped)
+
+    def __call__(self, transport: Any) -> str:
+        return f"{self.name}, {self.wrapped(transport)}"
+
+    def __get__(self, transport: Any, owner: type) -> Callable[[], str]:
+        return lambda: self(transport)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wrapped, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.wrapped, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return self.wrapped == other
+
+    def __hash__(self) -> int:
+        return hash(self.wrapped)
+
+
+class Closed:
+    """Callable, but neither hashable nor open to attributes."""
+
+    __slots__ = ()
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __get__(self, transport: Any, owner: type) -> Callable[[], str]:
+        return lambda: self(transport)
+
+    def __call__(self, transport: Any) -> str:
+        return "closed"
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    monkeypatch.setitem(sys.modules, "a_library", made)
+    return made
+
+
+DOOR = {"a_library": lambda library: [library.patch()]}
+
+
+def test_a_wrapper_that_equals_what_it_wraps_is_another_method(library: Library) -> None:
+    original = vars(library.Transport)["send"]
+    with opened(DOOR):
+        assert library.send() == "taken, sent"
+    for name in ("one", "two"):
+        wrapper = Wrapper(name, original)
+        library.Transport.send = wrapper
+        for _ in range(2):
+            with opened(DOOR):
+                assert library.send() == f"taken, {name}, sent"
+            assert vars(library.Transport)["send"] is wrapper
+    library.Transport.send = original
+    with opened(DOOR):
+        assert library.send() == "taken, sent"
+    assert vars(library.Transport)["send"] is original
+
+
+def test_a_method_is_wrapped_once_for_all_tapes(library: Library) -> None:
+    seen = []
+    for _ in range(2):
+        with opened(DOOR):
+            seen.append(vars(library.Transport)["send"])
+    assert seen[0] is seen[1]
+
+
+def test_any_callable_may_stand_there(library: Library) -> None:
+    library.Transport.send = closed = Closed()
+    for _ in range(2):
+        with opened(DOOR):
+            assert library.send() == "taken, closed"
+        assert vars(library.Transport)["send"] is closed
+
+
+def test_a_method_that_goes_away_keeps_no_other_door_open(library: Library) -> None:
+    other = Library()
+    original = vars(library.Transport)["send"]
+    door = {"a_library": lambda _: [library.patch(), other.patch()]}
+    before = vars(other.Transport)["send"]
+    with opened(door):
+        del library.Transport.send
+    assert vars(other.Transport)["send"] is before
+    library.Transport.send = original
+    with opened(door):
+        assert (library.send(), other.send()) == ("taken, sent", "taken, sent")
+    assert (library.send(), other.send()) == ("sent", "sent")
+
+
+def test_an_abandoned_tape_may_end_while_another_opens(library: Library) -> None:
+    abandoned = opened(DOOR)
+    abandoned.__enter__()
+    left = [abandoned]
+    del abandoned
+
+    def collecting(library: Library, original: Callable[..., str]) -> Callable[..., str]:
+        left.clear()  # as the garbage collector may at any time
+        return _marked(library, original)
+
+    second = type("Second", (), {"send": lambda transport: "sent"})
+    with opened({"a_library": lambda library: [library.patch(), Patch(library, second, "send", collecting)]}):
+        assert library.send() == "taken, sent"
+    assert library.send() == "sent"

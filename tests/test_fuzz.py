@@ -125,6 +125,10 @@ def test_every_feed(feed: Any, searching: None) -> None:
         fuzz.check(assemble, CALLS, levels=["wire"], feed=feed)
 
 
+def test_a_list_where_a_tuple_is_meant() -> None:
+    fuzz.check(assemble, CALLS, [Rechunk([3, 5]), OneByteReads()])
+
+
 def test_a_level_is_each_of_its_mutators() -> None:
     fuzz.check(assemble, CALLS, levels=["deltas"])
     with pytest.raises(LawBroken, match=r"OneByteReads|Rechunk"):

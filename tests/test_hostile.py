@@ -322,6 +322,21 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
         load(path)
 
 
+def test_base64_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.yaml"
+    text = b"".join(chunks(taped(bytes(range(256)) * 2_000)))
+    path.write_bytes(text)
+    real = reading._times_and_sizes
+
+    def spoil(node: Node, most: int) -> object:
+        path.write_bytes(text[:200_000] + b"*" * 1_001 + text[201_001:])
+        return real(node, most)
+
+    monkeypatch.setattr(reading, "_times_and_sizes", spoil)
+    with pytest.raises(CassetteError, match="the file changed while it was read"):
+        load(path)
+
+
 def test_what_is_known_already_is_not_kept_twice() -> None:
     cassette = taped(b"data: a\n\n", b"data: b\n\n")
     text = dumps(cassette)

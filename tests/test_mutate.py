@@ -21,7 +21,7 @@ from stream_cassette.fuzz import mutations
 from stream_cassette.model import Arguments, Exchange, Finish, Key, Read, Start, Text, ToolCallStart, UsageUpdate
 from stream_cassette.mutate import *
 from stream_cassette.mutate import LEVELS, MUTATORS, Mutator, answers, instances, law_of, mutate
-from stream_cassette.mutate.base import slots
+from stream_cassette.mutate.base import slots, with_frames
 from stream_cassette.mutate.items import settled
 from stream_cassette.mutate.laws import Law, Outcome, broken
 from streams import CALLS, EVERY, K, chat
@@ -123,6 +123,24 @@ def test_a_byte_is_never_read_before_it_came() -> None:
         for read in each.apply(CALLS).exchange.reads:
             at += len(read.data)
             assert read.at_ms >= came[at - 1]
+
+
+def test_reads_without_a_byte_go() -> None:
+    first, second, *_ = (frame.raw for frame in CALLS.frames)
+    timed = tuple(Read(*each) for each in [(0, b""), (1, first[:5]), (2, b""), (3, first[5:] + second), (9, b"")])
+    stream = Stream(replace(CALLS.exchange, reads=timed), CALLS.spoken)
+    a, b = stream.frames
+    assert with_frames(stream, [[a], [b]]).exchange.reads == (timed[1], timed[3])
+    assert with_frames(stream, [[b], [a]]).exchange.reads == (Read(1, second), Read(3, first))
+    assert with_frames(stream, [[a], []]).exchange.reads == (timed[1], Read(3, first[5:]))
+    assert with_frames(stream, [[], [b]]).exchange.reads == (Read(3, second),)
+
+
+def test_the_same_bytes_say_the_same_in_other_reads() -> None:
+    stream = Stream(CALLS.exchange)
+    assert OneByteReads().apply(stream).dialect == "openai-chat"
+    with pytest.raises(UnknownDialect):
+        OneByteReads().apply(Stream(replace(CALLS.exchange, reads=(Read(0, b"hello"),))))
 
 
 def test_reads_keep_their_borders_in_frames_that_stay() -> None:

@@ -121,7 +121,14 @@ class _Trial:
             raise LawBroken(told(self.stream, mutated, mutators, faults, self.feed)) from after.error
 
     def _mutated(self, mutators: tuple[Mutator, ...]) -> Stream:
-        return one_more(self._begun(mutators[:-1]), mutators[:-1], mutators[-1]) if mutators else self.stream
+        if not mutators:
+            return self.stream
+        *before, last = mutators
+        try:
+            hash(tuple(before))
+        except TypeError:  # somebody gave a list where a tuple is meant
+            return mutate(self.stream, mutators)
+        return one_more(self._begun(tuple(before)), before, last)
 
     @cached_property
     def _begun(self) -> Callable[[tuple[Mutator, ...]], Stream]:

@@ -136,7 +136,10 @@ class Encoded:
         for data in _stretch(self._file, self._start, self.size):
             held += data.translate(None, b" \n'")
             end = len(held) - len(held) % 4
-            yield binascii.a2b_base64(held[:end])
+            try:
+                yield binascii.a2b_base64(held[:end])
+            except binascii.Error:  # it was sound when it was measured
+                raise _changed() from None
             held = held[end:]
 
     def __str__(self) -> str:
@@ -157,9 +160,13 @@ def _stretch(file: BinaryIO, start: int, size: int) -> Iterator[bytes]:
         file.seek(start)
         data = file.read(min(PIECE, end - start))
         if not data:
-            raise OSError(errno.EAGAIN, "the file changed while it was read")
+            raise _changed()
         start += len(data)
         yield data
+
+
+def _changed() -> OSError:
+    return OSError(errno.EAGAIN, "the file changed while it was read")
 
 
 def without_literals(file: BinaryIO) -> tuple[bytes, dict[int, Literal | Encoded]]:

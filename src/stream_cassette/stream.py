@@ -134,7 +134,7 @@ class Stream:
 
     def in_reads(self, reads: tuple[Read, ...]) -> Stream:
         """The same bytes in other reads. What is known of the bytes by now is not found out again."""
-        other = Stream(replace(self.exchange, reads=reads), self.dialect)
+        other = Stream(replace(self.exchange, reads=reads), self.spoken)
         vars(other).update((name, known) for name, known in vars(self).items() if name in _OF_THE_BYTES)
         return other
 

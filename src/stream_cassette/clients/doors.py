@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -18,10 +17,13 @@ from stream_cassette.model import COMPLETE, Ending, Exchange
 
 CLOSED = Ending("closed")
 
-_LOCK = threading.Lock()
+# One that its thread may take twice: an abandoned tape ends wherever the garbage collector strikes.
+_LOCK = threading.RLock()
 
 # The attribute of a patching function that holds its `_StandIn`; whoever wraps the function with functools.wraps copies it.
 _MARK = "_stream_cassette_patch"
+# That of a method that was patched, with its `_StandIn` for the next time: tests open and shut doors thousands of times in a run.
+_KEPT = "_stream_cassette_stand_in"
 
 
 # ------------------------------------------------------------------------------------------------------------------- the patch
@@ -51,23 +53,27 @@ class _StandIn:
     doors: int = 0
 
 
-# A test opens its doors and shuts them again, thousands of times in a run.
-@functools.lru_cache(maxsize=32)
 def _stand_in(patch: Patch, original: Callable[..., Any]) -> _StandIn:
-    function = patch.wrap(patch.library, original)
-    made = _StandIn(patch, original, function)
-    setattr(function, _MARK, made)
+    kept = getattr(original, _KEPT, None)
+    # What wraps a method may show its attributes for its own, and even equal it.
+    if isinstance(kept, _StandIn) and kept.original is original and kept.patch == patch:
+        return kept
+    made = _StandIn(patch, original, patch.wrap(patch.library, original))
+    setattr(made.function, _MARK, made)
+    with suppress(AttributeError, TypeError):  # not every callable takes attributes
+        setattr(original, _KEPT, made)
     return made
 
 
 def _put(patch: Patch) -> _StandIn:
     """Patches once for all blocks that overlap. The lock is held."""
     function = vars(patch.owner)[patch.name]
-    standing: _StandIn | None = getattr(function, _MARK, None)
-    if standing is None or standing.function is not function:
+    standing = getattr(function, _MARK, None)
+    if not isinstance(standing, _StandIn) or standing.function is not function:
         standing = _stand_in(patch, function)
-        setattr(patch.owner, patch.name, standing.function)
     standing.doors += 1
+    if vars(patch.owner)[patch.name] is not standing.function:
+        setattr(patch.owner, patch.name, standing.function)
     return standing
 
 
@@ -76,7 +82,7 @@ def _take_away(standing: _StandIn) -> None:
     owner, name = standing.patch.owner, standing.patch.name
     standing.doors -= 1
     # Somebody else may have patched over ours meanwhile. They will put ours back, which then does nothing, and the next door takes it up.
-    if standing.doors == 0 and vars(owner)[name] is standing.function:
+    if standing.doors == 0 and vars(owner).get(name) is standing.function:
         setattr(owner, name, standing.original)
 
 
@@ -125,9 +131,9 @@ class _Waiting(MetaPathFinder):
     def stop(self) -> None:
         with _LOCK:
             self._doors = {}
-            sys.meta_path.remove(self)
             while self._open:
                 _take_away(self._open.pop())
+            sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -97,7 +97,7 @@ def with_frames(stream: Stream, edit: Sequence[Sequence[Frame]]) -> Stream:
 
 def _bordered(stream: Stream, raws: Sequence[bytes]) -> list[Read]:
     """The reads once `raws` stand in the places of the frames."""
-    body, reads = stream.body, stream.exchange.reads
+    body, reads = stream.body, [read for read in stream.exchange.reads if read.data]
     borders = list(accumulate(map(len, map(attrgetter("data"), reads))))
     found: list[Read] = []
     waiting: list[bytes] = []

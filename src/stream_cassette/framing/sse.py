@@ -21,8 +21,8 @@ _RETRY_DIGITS = 640  # as many as int() takes under any sys.set_int_max_str_digi
 _LINES = re.compile("\r\n|\r|\n")
 
 # Anchored at a blank line, and possessive: else a line that says `data: ` ten thousand times would be begun as often.
-_PLAIN = re.compile(rb"(?:\A|(?<=\n\n))((?:event: (.*+)\n)?data: (.*+)\n\n)")
-_PLAIN_CRLF = re.compile(rb"(?:\A|(?<=\r\n\r\n))((?:event: ([^\r\n]*+)\r\n)?data: ([^\r\n]*+)\r\n\r\n)")
+_PLAIN = re.compile(rb"(?:\A|(?<=\n\n))((?:event: ?(.*+)\n)?data: ?(.*+)\n\n)")
+_PLAIN_CRLF = re.compile(rb"(?:\A|(?<=\r\n\r\n))((?:event: ?([^\r\n]*+)\r\n)?data: ?([^\r\n]*+)\r\n\r\n)")
 
 _new = tuple.__new__  # makes a frame in half the time of its constructor
 
@@ -145,6 +145,8 @@ class Decoder:
         """The fields of one frame, after the standard's "processing model"."""
         if raw[lead] == _COLON:
             return Frame(raw, id=self._last_id)
+        if not problem and (one := self._plain.fullmatch(raw)):
+            return _frame(raw, one[2], one[3], self._last_id)
         text = raw[lead:].decode("utf-8", "replace")
         data: list[str] = []
         event, retry = "", None

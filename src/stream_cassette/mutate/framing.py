@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import jsontext
 from ..dialects.base import payload_of
@@ -129,6 +129,12 @@ class NoSpaceAfterColon(_Framing):
         return _raw(frame, _AFTER_COLON.sub(rb"\1:", frame.raw))
 
 
+def _a_line_an_item(value: Any) -> str:
+    """JSON with a line end after each comma; without `indent`, which Python's encoder in C does not know."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",\n", ": "))
+    return text if jsontext.is_unicode(text) else json.dumps(value, separators=(",\n", ": "))
+
+
 @dataclass(frozen=True, slots=True)
 class MultiLineData(_Framing):
     """The JSON of an event over several `data:` lines."""
@@ -140,9 +146,8 @@ class MultiLineData(_Framing):
         end = _LINE_END.search(frame.raw)
         line = end.group().decode() if end else "\n"
         event = f"event: {frame.event}{line}" if frame.event != "message" else ""
-        text = json.dumps(value, indent=1, ensure_ascii=False)
-        text = text if jsontext.is_unicode(text) else json.dumps(value, indent=1)
-        data = line.join(f"data: {each}" for each in text.split("\n"))
+        text = _a_line_an_item(value)
+        data = line.join([f"data: {each}" for each in (text[0], *text[1:-1].split("\n"), text[-1])])
         return _raw(frame, f"{event}{data}{line}{line}".encode())
 
 

@@ -164,9 +164,10 @@ class _Recorded:
 
 class _SyncRecorded(_Recorded):
     def __iter__(self) -> Iterator[bytes]:
+        record = self._recorder.read
         try:
             for data in self._inner:
-                self._recorder.read(data)
+                record(data)
                 yield data
         except BaseException as error:
             self._recorder.end(_ending(self._library, error))
@@ -180,10 +181,10 @@ class _SyncRecorded(_Recorded):
 
 class _AsyncRecorded(_Recorded):
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        reads = aiter(self._inner)
+        record, reads = self._recorder.read, aiter(self._inner)
         try:
             async for data in reads:
-                self._recorder.read(data)
+                record(data)
                 yield data
         except BaseException as error:
             self._recorder.end(_ending(self._library, error))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -698,6 +700,21 @@ def test_a_tape_that_ends_in_another_context(two: tuple[Tape, Tape]) -> None:
         ends_elsewhere.enter_context(active(inner))
         contextvars.Context().run(ends_elsewhere.close)
         assert active_tape() is outer
+
+
+def test_a_tape_that_ended_elsewhere_is_not_kept(tmp_path: Path) -> None:
+    def ended_elsewhere() -> weakref.ref[Tape]:
+        tape, stack = Tape(tmp_path / "x.yaml", mode="all"), ExitStack()
+        stack.enter_context(active(tape))
+        contextvars.Context().run(stack.close)
+        return weakref.ref(tape)
+
+    def several() -> list[bool]:
+        ended = [ended_elsewhere() for _ in range(3)]
+        gc.collect()
+        return [tape() is not None for tape in ended]
+
+    assert contextvars.Context().run(several) == [False, False, True]  # the context names the last one
 
 
 def test_a_thread_uses_the_only_tape(two: tuple[Tape, Tape]) -> None:

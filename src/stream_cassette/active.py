@@ -26,7 +26,7 @@ _context: ContextVar[_Here | None] = ContextVar("stream_cassette_tape", default=
 @contextmanager
 def active(tape: Tape) -> Iterator[None]:
     """Requests of this context, and of threads that have no tape of their own, come to `tape` meanwhile. May end in another context and out of turn."""
-    here = _Here(tape, _context.get())
+    here = _Here(tape, _still(_context.get()))
     ACTIVE.append(tape)
     _context.set(here)
     try:
@@ -39,12 +39,15 @@ def active(tape: Tape) -> Iterator[None]:
 
 def tapes_here() -> tuple[Tape, ...]:
     """The tape of this context, else every active one."""
-    found = tuple(ACTIVE)
-    here = _context.get()
-    # A context copied while a tape was active still names it after its end.
-    while here is not None and here.tape not in found:
+    here = _still(_context.get())
+    return tuple(ACTIVE) if here is None else (here.tape,)
+
+
+def _still(here: _Here | None) -> _Here | None:
+    """The innermost that is still active: a context that was copied while a tape was active, or left before its end, still names it afterwards."""
+    while here is not None and here.tape not in ACTIVE:
         here = here.outer
-    return found if here is None else (here.tape,)
+    return here
 
 
 def active_tape() -> Tape | None:

@@ -353,7 +353,7 @@ def test_a_cancelled_reader_has_left_early(path: Path) -> None:
                 async for data in response.content.iter_any():
                     got.append(data)
                     if len(got) == 2:
-                        asyncio.current_task().cancel()  # type: ignore[union-attr]
+                        asyncio.current_task().cancel()
 
         task = asyncio.create_task(read())
         with pytest.raises(asyncio.CancelledError):

@@ -104,7 +104,7 @@ def test_raise_for_status(path: Path, where: str) -> None:
         async with aiohttp.ClientSession(raise_for_status=where == "session") as session:
             with pytest.raises(aiohttp.ClientResponseError) as caught:
                 await ask(session, url)
-            return caught.value.status, caught.value.message, caught.value.headers["content-type"]  # type: ignore[index]
+            return caught.value.status, caught.value.message, caught.value.headers["content-type"]
 
     live, replayed = taken(path, odd_answers, client)
     assert live == replayed == (404, "Not Found", "text/plain")
@@ -182,7 +182,7 @@ def test_headers_are_told_as_they_were_recorded(path: Path) -> None:
                 [*response.headers.items()],
                 response.raw_headers,
                 response.connection.transport.get_extra_info("peername"),
-            )  # type: ignore[union-attr]
+            )
 
     with use(path):
         told, raw, peer = asyncio.run(client())

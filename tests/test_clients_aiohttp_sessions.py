@@ -162,7 +162,7 @@ async def by_get(url: str) -> None:
 
 async def by_group(url: str) -> None:
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
-        group.create_task(session.request("GET", url))  # type: ignore[arg-type]
+        group.create_task(session.request("GET", url))
 
 
 async def swallowed(url: str) -> None:

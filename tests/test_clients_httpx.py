@@ -182,7 +182,7 @@ async def openai_async_helper(url: str) -> list[Any]:
 
 
 def openai_over_httpx(url: str) -> list[Any]:
-    with httpx.Client() as http, openai.OpenAI(base_url=url, api_key=KEY, http_client=http) as client:  # type: ignore[arg-type]
+    with httpx.Client() as http, openai.OpenAI(base_url=url, api_key=KEY, http_client=http) as client:
         return list(client.chat.completions.create(**ASK, stream=True))
 
 

@@ -153,7 +153,7 @@ def test_a_full_disk(small_disk: Path) -> None:
     before = path.read_bytes()
     for size in (170_000, 200_000, 1_000_000):
         with pytest.raises(CassetteError, match="cannot write the cassette: No space left on device") as caught:
-            update(path, lambda _, size=size: big(size))  # type: ignore[misc]
+            update(path, lambda _, size=size: big(size))
         assert (caught.value.where, caught.value.mend) == (str(path), "nothing was changed; try again")
         assert path.read_bytes() == before
         assert os.listdir(small_disk) == ["x.yaml"]

@@ -47,7 +47,7 @@ CASSETTES = sorted((Path(__file__).parent.parent / "cassettes").glob("*/*.yaml")
 def stream(*pieces: bytes, headers: tuple[tuple[str, str], ...] = SSE, status: int = 200, ending: str = "") -> Stream:
     """The answer of these bytes, one read a piece."""
     exchange = Exchange(REQUEST, status, headers, tuple(Read(0, piece) for piece in pieces))
-    return Stream(replace(exchange, ending=Ending(ending)) if ending else exchange)  # type: ignore[arg-type]
+    return Stream(replace(exchange, ending=Ending(ending)) if ending else exchange)
 
 
 def event(payload: Any, name: str = "") -> bytes:
@@ -309,7 +309,7 @@ def test_what_drifts(case: str) -> None:
 
 
 def cut(whole: Stream, events: int, **more: str) -> Stream:
-    return stream(*(frame.raw for frame in whole.frames[:events]), **more)  # type: ignore[arg-type]
+    return stream(*(frame.raw for frame in whole.frames[:events]), **more)
 
 
 def left(whole: Stream, size: int) -> Stream:

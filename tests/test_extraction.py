@@ -201,7 +201,7 @@ INVALID: list[tuple[Any, Any, str, str, str]] = [
     (text_stream('{"city": "\\ud83c"}'), Forecast, "does not fit", "$", "structured output"),
     ([ToolCallStart(Key(0, 0, "a"), "function", "f"), Arguments(Key(0, 0), "{"), Finish(K, "stop")], Tide, "not JSON", "'{'", "structured output"),
     ([Finish(K, "stop")], Tide, "not JSON", "''", "no text and 0 tool calls"),
-    ([ToolCallStart(Key(0, at, str(at)), "function", "f") for at in range(2)] + [Finish(K, "stop")], Tide, "not JSON", "''", "2 tool calls"),  # type: ignore[list-item]
+    ([ToolCallStart(Key(0, at, str(at)), "function", "f") for at in range(2)] + [Finish(K, "stop")], Tide, "not JSON", "''", "2 tool calls"),
 ]  # fmt: skip
 
 
@@ -246,7 +246,7 @@ class Everything:
     i: int | str | bool = 0
     j: Sequence[Node] = ()
     k: Node | None = None
-    l: list = dataclasses.field(default_factory=list)  # type: ignore[type-arg]
+    l: list = dataclasses.field(default_factory=list)
     m: object = None
     n: set[Any] = dataclasses.field(default_factory=set)
     o: Any = None

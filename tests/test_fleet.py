@@ -132,7 +132,7 @@ class profile:
     """A profile of Hypothesis for a block."""
 
     def __init__(self, **options: object) -> None:
-        settings.register_profile("for a block", deadline=None, **options)  # type: ignore[arg-type]
+        settings.register_profile("for a block", deadline=None, **options)
 
     def __enter__(self) -> None:
         self.before = settings.get_current_profile_name()

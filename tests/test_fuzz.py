@@ -166,7 +166,7 @@ def test_a_mutator_below_what_is_fed_could_not_fail() -> None:
     with pytest.raises(NotApplicable, match="could not fail"):
         fuzz.check(assemble, CALLS, [LineEndings("\r\n")], feed="frames")
     with pytest.raises(TapeError, match="no feed 'smoke'"):
-        fuzz.check(assemble, CALLS, feed="smoke")  # type: ignore[arg-type]
+        fuzz.check(assemble, CALLS, feed="smoke")
 
 
 def test_a_view_names_the_fields() -> None:
@@ -289,7 +289,7 @@ def test_a_regression_that_was_kept_is_replayed(tmp_path: Path) -> None:
 def test_what_is_no_mutator_says_so() -> None:
     fuzz.check(assemble, CALLS, [Truncate])
     with pytest.raises(TapeError, match="level names go into levels="):
-        fuzz.check(assemble, CALLS, ["wire"])  # type: ignore[list-item]
+        fuzz.check(assemble, CALLS, ["wire"])
 
 
 def test_a_cassette_without_a_stream(tmp_path: Path) -> None:

@@ -232,11 +232,11 @@ def test_a_literal_is_read_past_yaml_only_where_yaml_agrees(
     from stream_cassette import yamltext
 
     def values(root: object) -> object:
-        return None if root is None else yamltext.value_of(root)  # type: ignore[arg-type]
+        return None if root is None else yamltext.value_of(root)
 
     composed: list[bytes] = []
     real = yamltext._compose
-    monkeypatch.setattr(yamltext, "_compose", lambda data: composed.append(data) or real(data))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(yamltext, "_compose", lambda data: composed.append(data) or real(data))
 
     def result() -> object:
         try:

@@ -374,7 +374,7 @@ def concurrent(client: Client, path: Path) -> None:
 
 def cancellation(client: Client, path: Path) -> None:
     """A task that is cancelled in the middle closes the response."""
-    code = Code(client, met=lambda: asyncio.current_task().cancel())  # type: ignore[union-attr]
+    code = Code(client, met=lambda: asyncio.current_task().cancel())
     live, replayed = taken(path, lambda request: broken(healthy(client, request), Ending("stalled")), code, "closed")
     assert live.types == replayed.types == ("asyncio.exceptions.CancelledError",)
     # Live, what is in a buffer already comes before the cancellation.

@@ -108,7 +108,7 @@ def served(cassette: Path) -> Iterator[str]:
     words = [sys.executable, "-c", code, "serve", str(cassette), "--timing", "x0.05"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield re.search(r"http://\S+", process.stdout.readline())[0]  # type: ignore[index]
+        yield re.search(r"http://\S+", process.stdout.readline())[0]
         process.terminate()
         _, _ = process.communicate(timeout=20)
         assert process.returncode == 0

@@ -52,7 +52,7 @@ def named() -> dict[str, str]:
 def test_the_table_of_the_readme_is_what_the_matrix_runs() -> None:
     said = named()
     wanted = table({client.name: said.get(client.name, versions(client)) for client in CLIENTS})
-    assert BETWEEN.search(README)[1] == wanted, f"put this into README.md:\n\n{wanted}"  # type: ignore[index]
+    assert BETWEEN.search(README)[1] == wanted, f"put this into README.md:\n\n{wanted}"
 
 
 def test_the_versions_that_the_readme_names_are_not_newer_than_those_that_run_here() -> None:

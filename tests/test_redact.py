@@ -530,7 +530,7 @@ def test_the_last_hand() -> None:
     assert changed.request(exchange.request).url == "/x"
     assert changed.stored(exchange.request) == exchange.request
     with pytest.raises(TapeError, match="gave back dict, not an Exchange"):
-        Scrubbing(last=lambda each: {}).exchange(exchange)  # type: ignore[arg-type,return-value]
+        Scrubbing(last=lambda each: {}).exchange(exchange)
 
 
 def test_plain_values_become_what_a_replay_gives() -> None:

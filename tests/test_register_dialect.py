@@ -310,10 +310,10 @@ def odd(**members: Any) -> Any:
         (7, "it lacks name"),
         (Toy, r"it is a class; give an instance, Toy\(\)"),
         (replace(TOY, name="My Toy"), "its name is 'My Toy'"),
-        (replace(TOY, name=7), "its name is 7"),  # type: ignore[arg-type]
-        (replace(TOY, framing="xml"), "its 'framing' is 'xml', not one of 'sse', 'eventstream', 'jsonlines'"),  # type: ignore[arg-type]
-        (replace(TOY, numbers="all"), "its 'numbers' is 'all'"),  # type: ignore[arg-type]
-        (replace(TOY, end_mark="yes"), "its 'end_mark' is 'yes'"),  # type: ignore[arg-type]
+        (replace(TOY, name=7), "its name is 7"),
+        (replace(TOY, framing="xml"), "its 'framing' is 'xml', not one of 'sse', 'eventstream', 'jsonlines'"),
+        (replace(TOY, numbers="all"), "its 'numbers' is 'all'"),
+        (replace(TOY, end_mark="yes"), "its 'end_mark' is 'yes'"),
         (odd(words={"stop": ("stop",)}), "without one for 'stop' and 'length'"),
         (odd(words=None), "its words are None"),
         (odd(read=None), "its 'read' is None, not callable"),

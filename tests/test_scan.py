@@ -29,7 +29,7 @@ KEY = planted("openai project key").secret
 def found(tmp_path: Path, text: str | bytes, name: str = "x.yaml", **options: object) -> list[tuple[int, str]]:
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    findings = scan(path, **options)  # type: ignore[arg-type]
+    findings = scan(path, **options)
     assert all(finding.file == str(path) for finding in findings)
     return [(finding.line, finding.kind) for finding in findings]
 

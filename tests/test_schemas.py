@@ -118,7 +118,7 @@ def test_a_call_that_does_not_fit_its_schema_is_not_released(
     shape: str, name: str, arguments: str, problem: str | None
 ) -> None:
     (call,) = assemble(call_of(name, arguments), tools=SHAPES[shape]).parts
-    assert (call.problem, call.arguments is None) == (problem, problem is not None)  # type: ignore[union-attr]
+    assert (call.problem, call.arguments is None) == (problem, problem is not None)
     assembler = Assembler(tools=SHAPES[shape])
     given = tuple(each for event in call_of(name, arguments) for each in assembler.feed(event))
     assert (given, assembler.incomplete()) == (((), (call,)) if problem else ((call,), ()))

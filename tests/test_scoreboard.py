@@ -72,12 +72,12 @@ def test_what_has_parameters_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     (fault,) = [judging.shrunk(each, {"fragile": peer}) for each in faults]
     assert fault.kind == "text"
     assert repr(fault.mutator) in fault.told
-    assert len(fault.mutator.cuts) <= 1  # type: ignore[attr-defined]
+    assert len(fault.mutator.cuts) <= 1
 
 
 def test_what_is_unfair_is_told_apart(monkeypatch: pytest.MonkeyPatch, board: report.Board) -> None:
     first = board.fair[0]
-    monkeypatch.setitem(judging.UNFAIR, (first.peer, first.name, first.kind), "because")  # type: ignore[arg-type]
+    monkeypatch.setitem(judging.UNFAIR, (first.peer, first.name, first.kind), "because")
     assert first not in board.fair
     assert f"| {first.name} | {first.kind} | because |" in report.markdown(board)
     assert "unfair: because" in report.text(board)

@@ -33,7 +33,7 @@ def recorded(path: Path, city: str = "Pune", *, test: str | None = None) -> Path
 
 
 def replayed(path: Path, **options: object) -> Reply:
-    with use(path, **options) as tape:  # type: ignore[arg-type]
+    with use(path, **options) as tape:
         httpx2.post(REQUEST.url, content=REQUEST.body, headers=dict(REQUEST.headers))
         return tape.reply
 
@@ -69,7 +69,7 @@ def test_what_a_test_does_to_a_reply_no_other_meets(path: Path) -> None:
     first.tool_calls[0].arguments.pop("city")
     first.tool_calls[0].arguments["days"].append(9)
     assert first.usage is not None
-    first.usage.raw["prompt_tokens"] = 99  # type: ignore[index]
+    first.usage.raw["prompt_tokens"] = 99
     second = replayed(path)
     assert second.tool_calls[0].arguments == {"city": "Pune", "days": [1, 2]}
     assert second.usage is not None
@@ -86,10 +86,10 @@ def test_what_a_test_does_to_a_reply_no_other_meets(path: Path) -> None:
     ids=["recorded anew", "written over", "another file in its place"],
 )
 def test_another_content_is_seen_whatever_the_times_say(path: Path, change: Callable[[Path], object]) -> None:
-    assert replayed(path).tool_calls[0].arguments["city"] == "Pune"  # type: ignore[index]
+    assert replayed(path).tool_calls[0].arguments["city"] == "Pune"
     change(path)
     os.utime(path, (LONG_AGO, LONG_AGO))
-    assert replayed(path).tool_calls[0].arguments["city"] == "Oban"  # type: ignore[index]
+    assert replayed(path).tool_calls[0].arguments["city"] == "Oban"
 
 
 def test_a_file_that_was_just_written_is_read_each_time(path: Path, loads: list[Path]) -> None:

@@ -311,7 +311,7 @@ def test_requests_stand_in_order_of_request_whichever_ends_first(path: Path) -> 
 
 def test_a_mode_that_is_none(path: Path) -> None:
     with pytest.raises(TapeError, match="use one of none, once, new, all"):
-        Tape(path, mode="some")  # type: ignore[arg-type]
+        Tape(path, mode="some")
 
 
 COMMAND = "pytest a.py::test --stream-record=all\n(--stream-record=new adds)"
@@ -533,7 +533,7 @@ def test_without_a_cassette_a_block_that_asks_nothing_has_tested_nothing(path: P
     with pytest.raises(CassetteMissing, match=r"use\(.*x\.yaml', mode='once'\)"), use(path):
         pass
     for mode in ("once", "new", "all"):
-        with use(path, mode=mode):  # type: ignore[arg-type]
+        with use(path, mode=mode):
             pass
     with pytest.raises(LookupError), use(path):
         raise LookupError
@@ -782,7 +782,7 @@ def test_what_use_does_about_what_was_not_played(recorded: Path) -> None:
         recorded, lambda cassette: replace(cassette, interactions=(*cassette.interactions, cassette.interactions[1]))
     )
     for unplayed, error in [("ignore", None), ("error", Unplayed), ("warn", TapeError)]:
-        with pytest.raises(error) if error else nullcontext(), use(recorded, unplayed=unplayed) as tape:  # type: ignore[arg-type]
+        with pytest.raises(error) if error else nullcontext(), use(recorded, unplayed=unplayed) as tape:
             play(tape, request())
 
 

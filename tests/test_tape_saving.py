@@ -189,7 +189,7 @@ def test_a_recording_that_is_cut_short(
         ("new", "interrupted", new),
     ]:
         path.unlink(missing_ok=True)
-        tape = Tape(path, mode=mode)  # type: ignore[arg-type]
+        tape = Tape(path, mode=mode)
         record(tape, request("1"), talk("1"), COMPLETE)
         then(tape)
         tape.cut_short(why, ended=why != "interrupted")
@@ -204,7 +204,7 @@ def test_what_is_not_kept_is_counted(path: Path) -> None:
         ("once", "2 exchanges not kept: the test failed; a recording in part would miss the rest"),
         ("new", "1 of 2 exchanges not kept: the test failed"),
     ]:
-        tape = Tape(path, mode=mode)  # type: ignore[arg-type]
+        tape = Tape(path, mode=mode)
         record(tape, request("1"), talk("1"), COMPLETE)
         leave(tape)
         tape.cut_short("the test failed", ended=True)

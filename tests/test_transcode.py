@@ -65,7 +65,7 @@ def test_every_pair_of_dialects(source: str, data: st.DataObject) -> None:
             part
             for part in drawn.parts
             if isinstance(part, ToolCall) or not one_of_each or (type(part) not in kinds and not kinds.add(type(part)))
-        )  # type: ignore[func-returns-value]
+        )
         reply = in_both(replace(drawn, parts=parts), source, target)
         stream = synthesize(reply, source)
         lossy = stream.reply.stop not in (None, *dialect(target).words)
